@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from lithify import Conflict, InvalidRequest, Lake, NotFound
+from support.faults import FaultyStore, RecordingStore, Stopped
 
 
 def ids(lake: Lake, query: str) -> list[Any]:
@@ -73,6 +76,53 @@ def test_create_table_as_has_the_columns_and_rows_of_its_query(lake: Lake) -> No
     assert found.get(2) == {"id": 2, "status": "paid", "m": 3}
     assert lake.execute("create table shop.empty as select id from shop.orders where false").inserted == 0
     assert lake.execute("create table if not exists shop.copy as select 1 as x").inserted == 0
+
+
+def stop() -> None:
+    raise Stopped
+
+
+AS = (
+    "create table shop.t (primary key (id)) with (partition_by = p) as select 2 as id, 'a' as p union all select 1, 'b'"
+)
+ROWS = [{"id": 1, "p": "b"}, {"id": 2, "p": "a"}]
+
+
+def test_a_table_that_is_created_with_rows_is_never_there_without_them(folder: Path) -> None:
+    points = RecordingStore()
+    with Lake(folder / "recorded", store=points) as lake:
+        points.points.clear()
+        lake.execute(AS)
+    steps = [(name, nth) for name, nth in points.occurrences() if not name.startswith("store.")]
+    assert {"create.base", "write.files", "create.changes"} <= {name for name, _ in steps}
+    for number, (name, nth) in enumerate(steps):
+        root = folder / str(number)
+        with Lake(root) as lake:
+            lake.execute("create table shop.other (id bigint)")
+        store = FaultyStore(name, stop, nth=nth)
+        with Lake(root, store=store) as lake, contextlib.suppress(Stopped):
+            lake.execute(AS)
+        with Lake(root) as lake:
+            if "shop.t" in [str(each) for each in lake.tables()]:
+                assert lake.table("shop.t").to_arrow().sort_by("id").to_pylist() == ROWS, (name, nth)
+            else:
+                lake.maintain()
+                assert lake.execute(AS).inserted == 2, (name, nth)
+                assert lake.table("shop.t").to_arrow().sort_by("id").to_pylist() == ROWS
+
+
+def test_a_table_that_is_created_with_rows_begins_empty_in_its_log(lake: Lake) -> None:
+    lake.execute(AS)
+    table = lake.table("shop.t")
+    assert (table.snapshot().seq, table.to_arrow(as_of=0).num_rows) == (1, 0)
+    assert [line["_kind"] for line in table.feed(0).to_pylist()] == ["insert", "insert"]
+    assert [(entry.operation, entry.seq) for entry in table.history()] == [("insert", 1), ("create table", 0)]
+    table.fold()
+    assert table.to_arrow().sort_by("id").to_pylist() == ROWS
+    lake.drop_table("shop.t")
+    again = lake.execute(AS)
+    table = lake.table("shop.t")
+    assert [line["id"] for line in table.feed(again.seq - 1).to_pylist()] == [1, 2]
 
 
 @pytest.mark.parametrize(

@@ -188,3 +188,33 @@ def test_a_dropped_table_leaves_only_its_logs(address: str, rival: Lake) -> None
     ]
     assert left
     assert all("/_delta_log/" in path and path.startswith("a/t/") for path in left)
+
+
+# -- with rows
+
+AS = "CREATE TABLE a.t (PRIMARY KEY (id)) AS SELECT 1 AS id, 'x' AS ours"
+
+
+@pytest.mark.parametrize("step", [*CREATING, "write.files"])
+def test_a_table_with_rows_and_another_come_one_after_the_other(address: str, rival: Lake, step: str) -> None:
+    with interrupted(address, step, partial(create, rival, THEIRS)) as lake, contextlib.suppress(LithifyError):
+        lake.execute(AS)
+    with Lake(address) as anew:
+        if anew.table("a.t").schema.names == THEIRS.names:
+            assert anew.table("a.t").count() == 0
+            check_whole(anew, THEIRS, {"id": 7, "theirs": 7})
+        else:
+            assert anew.table("a.t").to_arrow().to_pylist() == [{"id": 1, "ours": "x"}]
+
+
+@pytest.mark.parametrize("step", [*CREATING, "write.files"])
+def test_who_dies_creating_a_table_with_rows_leaves_none(address: str, step: str) -> None:
+    def die() -> None:
+        raise Died
+
+    with contextlib.suppress(Died), interrupted(address, step, die) as lake:
+        lake.execute(AS)
+    with Lake(address) as anew:
+        assert anew.tables() == []
+        anew.execute(AS)
+        assert anew.table("a.t").to_arrow().to_pylist() == [{"id": 1, "ours": "x"}]

@@ -247,8 +247,9 @@ class Model:
         self.clock = Stopped(at_ms=ms(NOW))
         self.lake = stack.enter_context(lake_with(self.clock, root))
         self.order_by = self.random.choice([None, "v"])
-        late = {"late_hours": 24 * 365 * 10}
-        self.table = orders(self.lake, "placed + interval '10 days'", order_by=self.order_by, options=late)
+        always = 24 * 365 * 10  # nothing is forgotten, and no vacuum takes what was seen
+        kept = {"late_hours": always, "vacuum_retain_hours": always, "log_retain_hours": always}
+        self.table = orders(self.lake, "placed + interval '10 days'", order_by=self.order_by, options=kept)
         if self.random.random() < 0.3:
             self.lake.cache.pin("shop.orders")
         self.rows: dict[int, Row] = {}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -87,3 +89,53 @@ def test_no_text_leaves_its_quotes(first: str, second: str) -> None:
 def test_what_cannot_be_put_in_is_refused(query: str, parameters: Any, message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
         bound(query, parameters)
+
+
+# -- versions, and parameters without a value
+
+
+@pytest.fixture
+def versions(folder: Path) -> Iterator[Lake]:
+    with Lake(folder / "lake") as lake:
+        table = lake.create_table("s.t", pa.schema([("id", pa.int64()), ("v", pa.int64())]), key="id")
+        table.upsert([{"id": 1, "v": 1}])
+        table.tag("good")
+        table.upsert([{"id": 1, "v": 2}])
+        yield lake
+
+
+@pytest.mark.parametrize("value", [1, "1", "good"])
+def test_a_version_is_told_by_a_parameter(versions: Lake, value: Any) -> None:
+    for query, parameters in (("$1", [value]), (":v", {"v": value})):
+        for sql in (f"SELECT v FROM s.t VERSION AS OF {query}", f"SELECT x.v FROM s.t VERSION AS OF {query} x"):
+            assert versions.sql(sql, parameters=parameters).to_pylist() == [{"v": 1}]
+    done = versions.execute("INSERT INTO s.t SELECT 7, v FROM s.t VERSION AS OF $1", parameters=[value])
+    assert (done.inserted, versions.table("s.t").get(7)) == (1, {"id": 7, "v": 1})
+
+
+def test_a_time_is_told_by_a_parameter(versions: Lake) -> None:
+    now = versions.table("s.t").history(1)[0].time
+    for word in ("TIMESTAMP AS OF", "TIMESTAMP AS OF TIMESTAMP"):
+        for value in (now, now.isoformat()):
+            assert versions.sql(f"SELECT v FROM s.t {word} $1", parameters=[value]).to_pylist() == [{"v": 2}]
+
+
+@pytest.mark.parametrize("value", [None, 1.5, -1, True, b"1", dt.date(2026, 1, 1)])
+def test_what_is_no_version_is_refused(versions: Lake, value: Any) -> None:
+    with pytest.raises(InvalidRequest, match="give a seq, a time or a tag"):
+        versions.sql("SELECT v FROM s.t VERSION AS OF $1", parameters=[value])
+
+
+@pytest.mark.parametrize("name", ["$1", ":x"])
+def test_a_parameter_without_a_value_is_told(versions: Lake, name: str) -> None:
+    queries = (f"SELECT v FROM s.t WHERE id={name}", f"SELECT v FROM s.t VERSION AS OF {name}")
+    for query in queries:
+        with pytest.raises(InvalidRequest, match=re.escape(f"parameter {name} has no value")):
+            versions.sql(query)
+    with pytest.raises(InvalidRequest, match=re.escape(f"parameter {name} has no value")):
+        versions.execute(f"UPDATE s.t SET v = {name} WHERE id = 1")
+
+
+def test_what_only_looks_like_a_parameter_is_none(versions: Lake) -> None:
+    query = "SELECT id::int AS a, ':x $1' AS b, make_array(5, 6, 7)[1:id] AS c /* :y */ FROM s.t -- $2"
+    assert versions.sql(query).to_pylist() == [{"a": 1, "b": ":x $1", "c": [5]}]

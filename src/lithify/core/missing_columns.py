@@ -85,5 +85,6 @@ def refused(lacking: Sequence[str], row: int | None = None) -> InvalidRequest:
     first = "" if row is None else f" (the first one is row {row})"
     return InvalidRequest(
         f"the rows lack {columns} {named}{first}, and would set {them} to null whatever is there; nothing was written: "
-        f"give {them} in every row, say missing='null' to write null, or update, which leaves what is there"
+        f"give {them} in every row, say missing='null' (--missing null) to write null, or update, which leaves what is "
+        "there"
     )

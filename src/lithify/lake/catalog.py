@@ -183,14 +183,18 @@ class Catalog:
         settings: Mapping[str, str] | None = None,
         options: Mapping[str, Any] | None = None,
         fill: Callable[[BaseLog], None] | None = None,
+        first: Callable[[ChangesLog], LogChange] | None = None,
     ) -> bool:
-        """Returns whether the table was created now. `fill` puts rows into base before the table comes into being."""
+        """Returns whether the table was created now. `fill` puts rows into base before the table comes into being;
+        `first`, its first write, is the commit by which it does.
+        """
         parsed = parsed_options({} if options is None else options, schema, self._runtime.settings)
         own = {name: value for name, value in parsed.items() if value is not None}
         if schema.keyed:
             own.setdefault(MISSING_COLUMNS, DEFAULTS[MISSING_COLUMNS])  # a table that says nothing is from before
         with self._exclusive(f"creating {name}"):
-            return self._create(name, schema, if_not_exists, {**(settings or {}), **properties_of(own, FORMAT)}, fill)
+            settings = {**(settings or {}), **properties_of(own, FORMAT)}
+            return self._create(name, schema, if_not_exists, settings, fill, first)
 
     def _create(
         self,
@@ -199,6 +203,7 @@ class Catalog:
         if_not_exists: bool,
         settings: Mapping[str, str],
         fill: Callable[[BaseLog], None] | None,
+        first: Callable[[ChangesLog], LogChange] | None,
     ) -> bool:
         store, folder = self._runtime.store, checked_table_folder(self._runtime, name)
         created_at_seq = 0
@@ -222,7 +227,7 @@ class Catalog:
         store.step("create.start")
         versions = (-1 if changes is None else changes.log.version) + 1, base_version + 1
         create_logs(
-            self._runtime, Creation(name, schema, settings, base_path, created_at_seq, *versions, looked_s, fill)
+            self._runtime, Creation(name, schema, settings, base_path, created_at_seq, *versions, looked_s, fill, first)
         )
         return True
 

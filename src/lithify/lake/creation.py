@@ -13,20 +13,23 @@ If a rival claims before 2 is done, we give up. If later, it looks at base later
 after us, on top of ours, and 4 fails for us; or before us, and 3 does. So whoever comes through 4 has made base last.
 A claim that nobody fulfils is a table that does not exist: the next one to create it, or to drop it, goes on from
 there.
+
+A table that is created with rows is claimed, whatever the storage: the commit that makes it is the first write. Then
+nobody sees it without them, and a crash leaves a claim.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 from lithify.core.names import TableName
 from lithify.core.schema import TableSchema
 from lithify.delta.actions import LogChange
 from lithify.delta.base import BaseLog
-from lithify.delta.changes import BASE_PATH, CLAIMED, CREATED_AT_SEQ, CREATED_AT_VERSION, DROPPED
+from lithify.delta.changes import BASE_PATH, CLAIMED, CREATED_AT_SEQ, CREATED_AT_VERSION, DROPPED, ChangesLog
 from lithify.delta.commit import commit
 from lithify.delta.commit_files import NoLog
 from lithify.delta.commit_outcome import Lost
@@ -44,7 +47,7 @@ BASE_ATTEMPTS_MAX = 20
 @dataclass(frozen=True)
 class Creation:
     """What is to be created, with the versions that its first commits are to have, by a look at `looked_s`. `fill` puts
-    rows into base.
+    rows into base; `first` is the table's first write, of files that it has staged.
     """
 
     name: TableName
@@ -56,6 +59,7 @@ class Creation:
     base_version: int
     looked_s: float
     fill: Callable[[BaseLog], None] | None = None
+    first: Callable[[ChangesLog], LogChange] | None = None
 
     def info(self, runtime: Runtime) -> dict[str, object]:
         numbers = {"seq": self.created_at_seq, "watermark": self.created_at_seq}
@@ -64,20 +68,23 @@ class Creation:
 
 def create_logs(runtime: Runtime, table: Creation) -> None:
     store, folder, every = runtime.store, table_folder(runtime, table.name), runtime.settings.checkpoint_every
-    claim = None
-    if not store.locks:
+    claim = rival = None
+    if not store.locks or table.first is not None:
         told = {DROPPED: "true", CLAIMED: runtime.new_id()}
-        claim = _create_changes(runtime, table, {"operation": "claim table"}, told)
-        if clock_s() - table.looked_s > LOOK_S_MAX:
+        # With a first write, the claim is what the table was before it: empty.
+        info = {"operation": "claim table"} if table.first is None else table.info(runtime)
+        claim = _create_changes(runtime, table, info, told)
+        rival = None if store.locks else claim
+        if not store.locks and clock_s() - table.looked_s > LOOK_S_MAX:
             raise overtaken(table.name)  # asleep since it looked: a log of then may have been made, and trimmed
         store.step("create.claimed")
     with _nothing_created_yet(table.name):
         base = None
         if BASE_PATH not in table.settings:
-            base = _create_base(runtime, table, claim)
+            base = _create_base(runtime, table, rival)
             store.step("create.base")
         if table.fill is not None:
-            if base is None or claim is None:
+            if base is None or rival is None:
                 table.fill(BaseLog.open(table.base_path, store, str(table.name), every))
             else:
                 table.fill(BaseLog(base, str(table.name)))  # as it was made: another one is a rival's
@@ -98,7 +105,7 @@ def _create_changes(runtime: Runtime, table: Creation, info: Mapping[str, object
         **schema.properties(),
         **table.settings,
         CREATED_AT_SEQ: str(table.created_at_seq),
-        CREATED_AT_VERSION: str(table.version if locks else table.version + 1),
+        CREATED_AT_VERSION: str(table.version if locks or table.first is not None else table.version + 1),
         # A tombstone may go by any column, and its statistics tell which: none may be left out.
         "delta.dataSkippingNumIndexedCols": "-1",
         # Every fold removes all the files it took; for a week, they would fill the checkpoints. Vacuum does not
@@ -150,7 +157,11 @@ def _fulfil(runtime: Runtime, table: Creation, claim: DeltaLog) -> None:
     def build() -> LogChange:
         if claim.version != table.version:
             raise overtaken(table.name)
-        return LogChange(table.info(runtime), properties={DROPPED: "false", CLAIMED: ""})
+        there = {DROPPED: "false", CLAIMED: ""}
+        if table.first is None:
+            return LogChange(table.info(runtime), properties=there)
+        written = table.first(ChangesLog(claim, str(table.name)))
+        return replace(written, columns=table.schema.changes_columns, properties=there)
 
     # Not looked at before: at any other version than the one after the claim it is lost, and then looked at.
     commit(runtime, claim, f"creating {table.name}", build, look=False)

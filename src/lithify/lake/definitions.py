@@ -1,12 +1,11 @@
 """Statements about tables: each does what the method of the lake or the table does.
 
-CREATE TABLE … AS reads its rows first, then creates the table, then writes them: if they cannot be written, the table
-goes again, unless somebody wrote to it meanwhile. A crash in between leaves it empty.
+CREATE TABLE … AS reads its rows first; the commit by which the table comes into being holds them, so that nobody sees
+it without, whatever happens in between.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,6 @@ from lithify.core.column_changes import ColumnChange
 from lithify.core.column_defaults import default_of
 from lithify.core.merge_rules import rules_in
 from lithify.core.names import TableName, parse_table_name
-from lithify.core.ops import Op
 from lithify.core.order_groups import groups_in
 from lithify.core.results import Executed
 from lithify.core.rows import check_rows, conform
@@ -29,8 +27,8 @@ from lithify.errors import CommitUnknown, Conflict, InvalidRequest, LithifyError
 from lithify.lake.columns import add_column, change_column
 from lithify.sql.statements.model import AddColumn, AlterColumn, Column, CreateTable, DropTable, SetOptions, Value
 from lithify.write.conditions import Write
+from lithify.write.first_write import FirstWrite
 from lithify.write.options import set_options
-from lithify.write.small_writes import Request
 
 if TYPE_CHECKING:
     from lithify.lake.internals import LakeInternals
@@ -80,7 +78,8 @@ def _create(
     statement: CreateTable,
     columns: pa.Schema,
     defaults: Mapping[str, Any] | None = None,
-) -> TableSchema:
+    first: FirstWrite | None = None,
+) -> None:
     settings = dict(statement.settings)
     if len(settings) < len(statement.settings):
         raise InvalidRequest("WITH names an option twice: once is enough")
@@ -93,20 +92,34 @@ def _create(
     groups = _groups(settings.pop("order_groups", None))
     definition = define(columns, key or None, order_by, time, partition_by, rules, groups, defaults)
     options = _options(tuple(settings.items()))
-    if lake.catalog.create(name, definition, if_not_exists=statement.if_not_exists, options=options):
+    made = first.change if first is not None else None
+    if lake.catalog.create(name, definition, if_not_exists=statement.if_not_exists, options=options, first=made):
         lake.open_tables.forget(name)  # one whose folder was lost may still be open
-    return definition
 
 
 def _create_as(
     lake: LakeInternals, name: TableName, statement: CreateTable, reading: Reading, info: Mapping[str, Any]
 ) -> Executed:
     assert statement.source is not None
-    if lake.catalog.exists(name):
-        if statement.if_not_exists:
-            return Executed("create table", str(name), _seq(lake, name))
-        raise Conflict(f"table {name} is there already: drop it, or INSERT INTO {name} SELECT …")
+    if (there := is_there(lake, name, statement)) is not None:
+        return there
     rows = bounded(reading, statement.source, lambda ref: reading.table_of(*ref), str(name))
+    return create_with(lake, name, statement, rows, info)
+
+
+def is_there(lake: LakeInternals, name: TableName, statement: CreateTable) -> Executed | None:
+    """The answer where the table is there already, and that is fine."""
+    if not lake.catalog.exists(name):
+        return None
+    if statement.if_not_exists:
+        return Executed("create table", str(name), _seq(lake, name))
+    raise Conflict(f"table {name} is there already: drop it, or INSERT INTO {name} SELECT …")
+
+
+def create_with(
+    lake: LakeInternals, name: TableName, statement: CreateTable, rows: pa.Table, info: Mapping[str, Any]
+) -> Executed:
+    """The rows of its query, and the table, in one commit."""
     for column in rows.schema:
         if pa.types.is_null(column.type):
             raise InvalidRequest(f"column {column.name!r} is NULL in all rows and has no type: write cast(NULL AS …)")
@@ -120,19 +133,19 @@ def _create_as(
             f"two rows of the query have the key {shown_key(twice)}; nothing was created: give each key once",
             public="two rows of the query have the same key; nothing was created: give each key once",
         )
-    _create(lake, name, fresh, columns)
-    table = lake.table(str(name))
-    at_seq = table.handles.changes.created_at_seq
     if not rows.num_rows:
-        return Executed("create table", str(name), at_seq)
+        _create(lake, name, fresh, columns)
+        return Executed("create table", str(name), _seq(lake, name))
+    first = FirstWrite(lake.runtime, name, definition, rows, Write("insert", info))
     try:
-        commit = table.write(Request(Write("insert", info), {Op.UPSERT: rows}))
-    except LithifyError as error:
-        if not isinstance(error, CommitUnknown):
-            with contextlib.suppress(LithifyError):
-                lake.catalog.drop(name, only_at_seq=at_seq)
+        _create(lake, name, fresh, columns, first=first)
+    except CommitUnknown:
         raise
-    return Executed("create table", str(name), commit.seq, inserted=rows.num_rows)
+    except LithifyError:
+        first.discard()
+        raise
+    first.tell()
+    return Executed("create table", str(name), first.seq, inserted=rows.num_rows)
 
 
 def _checked(statement: CreateTable, columns: pa.Schema) -> TableSchema:

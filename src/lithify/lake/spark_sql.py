@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from lithify.core.arguments import check_batch_id, check_text
-from lithify.core.names import TableName, is_table_name
+from lithify.core.names import TableName, is_table_name, parse_table_name
 from lithify.core.optional import need
 from lithify.core.query_text import lookups
 from lithify.core.results import Executed
 from lithify.core.spark_text import engine_names, spark_text
-from lithify.errors import InvalidRequest
+from lithify.errors import InvalidRequest, LimitExceeded
 from lithify.files.read_proof import look_again
 from lithify.lake.catalog_queries import catalog_answer
 from lithify.sql.parameters import Parameters, bound, spark_literal
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from lithify.core.predicates import Predicate
     from lithify.core.read_plan import PlannedTable
     from lithify.lake.internals import LakeInternals
+    from lithify.sql.statements.model import CreateTable
 
 _QUERIES = ("select", "with", "values", "from", "table", "")  # "": one in brackets
 
@@ -84,12 +85,39 @@ def _execute(
     if wish.dry_run or wish.batch_id is not None:
         raise InvalidRequest("a dry run and a batch id are for statements that write rows")
     if isinstance(statement, CreateTable) and statement.source is not None:
-        raise InvalidRequest(
-            "CREATE TABLE … AS is not done by spark_sql: CREATE TABLE with its columns, then INSERT INTO … SELECT"
-        )
+        return _create_as(lake, spark, statement, tables, frames, dict(wish.info or {}))
     from lithify.lake.statements import execute
 
     return execute(lake, text, None, wish)
+
+
+def _create_as(
+    lake: LakeInternals,
+    spark: SparkSession,
+    statement: CreateTable,
+    tables: _Tables,
+    frames: Mapping[str, DataFrame],
+    info: Mapping[str, Any],
+) -> Executed:
+    """Spark answers the query; its rows come here, and are written with the table."""
+    from lithify.lake.definitions import create_with, is_there
+    from lithify.spark.statements import asked, rows_within
+
+    assert statement.source is not None
+    name, rows_max = parse_table_name(statement.name), lake.runtime.settings.statement_rows_max
+    if (there := is_there(lake, name, statement)) is not None:
+        return there
+    query = spark_text(statement.source)
+    named = {each: tables.frame(each) for each in lookups(query, tables.is_table)}
+    what = f"the statement on {name}"
+    rows = rows_within(asked(spark, what, query, named, frames, own_words=False), rows_max)
+    if rows is None:
+        raise LimitExceeded(
+            f"CREATE TABLE {name} AS takes more than {rows_max:,} rows (statement_rows_max), and nothing was created: "
+            "CREATE TABLE with its columns, then INSERT INTO … SELECT, or raise the limit",
+            limit="rows",
+        )
+    return create_with(lake, name, statement, rows, info)
 
 
 class _Tables:

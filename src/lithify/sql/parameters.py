@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -20,12 +21,15 @@ from lithify.core.column_types import type_of
 from lithify.core.sql_text import SQL_WORDS, Token, all_tokens, positioned_tokens
 from lithify.errors import InvalidRequest
 
+_LOOKS_LIKE_ONE = re.compile(r"\$\d|:[^\W\d]")
+_BEFORE = frozenset("(,=<>+-*/%|;[")
 Parameters = Sequence[Any] | Mapping[str, Any] | None
 
 
 def bound(query: str, parameters: Parameters, constant: Callable[[Any, str], str] | None = None) -> str:
     """The query with its parameters put in. `constant`: how the engine that is asked writes them."""
     if parameters is None:
+        _check_none_asked(query)
         return query
     constant = constant or literal
     if isinstance(parameters, str | bytes) or not isinstance(parameters, Sequence | Mapping):
@@ -45,7 +49,8 @@ def bound(query: str, parameters: Parameters, constant: Callable[[Any, str], str
         if name not in known:
             there = ", ".join(sign + other for other in known) or "none"
             raise InvalidRequest(f"parameter {sign}{name} has no value: there are {there}")
-        text += query[end : token.start] + constant(known[name], sign + name)
+        written = moment if _behind_as_of(tokens, at) else constant
+        text += query[end : token.start] + written(known[name], sign + name)
         end = tokens[at + 1].end
         used.add(name)
     if missing := [name for name in known if name not in used]:
@@ -57,6 +62,37 @@ def bound(query: str, parameters: Parameters, constant: Callable[[Any, str], str
             "backslashes, dollars, braces or prefixes like E'…' outside of them"
         )
     return text
+
+
+def _check_none_asked(query: str) -> None:
+    """Refuse a query that has parameters where no values were given."""
+    if _LOOKS_LIKE_ONE.search(query) is None:
+        return
+    tokens = all_tokens(query)
+    for at in range(len(tokens) - 1):
+        for sign in "$:":
+            # What stands right behind something else is a part of it: a slice, a cast, a $tag$.
+            alone = not at or tokens[at - 1].end < tokens[at].start or tokens[at - 1].text in _BEFORE
+            if alone and (name := _name_at(tokens, at, sign)) is not None:
+                given = "a list for $1, $2, …" if sign == "$" else "names and values for :name"
+                raise InvalidRequest(f"parameter {sign}{name} has no value: pass parameters, {given}")
+
+
+def _behind_as_of(tokens: Sequence[Token], at: int) -> bool:
+    words = [token.word for token in tokens[max(0, at - 4) : at]]
+    words = words[:-1] if words[-1:] == ["timestamp"] else words
+    return len(words) >= 3 and words[-3] in ("version", "timestamp") and words[-2:] == ["as", "of"]
+
+
+def moment(value: Any, name: str) -> str:
+    """A seq, a time or a tag, as it stands behind VERSION AS OF and TIMESTAMP AS OF."""
+    if type(value) is int and value >= 0:
+        return str(value)
+    if isinstance(value, dt.datetime):
+        value = value.isoformat()
+    if not isinstance(value, str):
+        raise InvalidRequest(f"parameter {name} is {value!r:.40} behind AS OF: give a seq, a time or a tag")
+    return literal(value, name)
 
 
 def _name_at(tokens: Sequence[Token], at: int, sign: str) -> str | None:
