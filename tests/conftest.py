@@ -21,6 +21,7 @@ from support.checkpoints import at_once
 from support.effort import SEED
 from support.fault_proxy import FaultProxy
 from support.folders import memory_folder
+from support.left_out import left_out
 from support.s3_servers import NoServer, S3Server, Servers, must_be_there
 
 if TYPE_CHECKING:
@@ -52,6 +53,14 @@ def _checkpoints_at_once() -> Iterator[None]:
 
 def pytest_report_header() -> str:
     return f"which part of the sweeps: SWEEP_SEED={SEED}"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Where nothing may be left out, what is wanting on this machine is seen."""
+    if must_be_there() and (lines := left_out(terminalreporter.stats.get("skipped", ()))):
+        terminalreporter.section("LEFT OUT, THOUGH CI IS SET", sep="=", red=True, bold=True)
+        for line in lines:
+            terminalreporter.write_line(line, yellow=True)
 
 
 def pytest_collection_finish() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
@@ -14,6 +15,7 @@ from obstore.store import S3Store
 
 from support import s3_servers
 from support.fault_proxy import Fault, FaultProxy
+from support.left_out import left_out
 from support.s3_servers import BUCKET, SERVERS, NoServer, S3Server, Servers, versitygw
 
 pytestmark = pytest.mark.bucket
@@ -174,3 +176,12 @@ class TestProxy:
             store().put("two", b"", mode="create")
         proxy.heal()
         store().put("two", b"", mode="create")
+
+
+def test_what_is_left_out_for_want_of_something_is_told_by_its_reason() -> None:
+    def skipped(reason: str, *marks: str) -> SimpleNamespace:
+        return SimpleNamespace(keywords=dict.fromkeys(marks, 1), longrepr=("a.py", 1, f"Skipped: {reason}"))
+
+    reports = [skipped("no Go", "bucket"), skipped("no jars", "bucket", "spark"), skipped("no Go", "bucket")]
+
+    assert left_out([*reports, skipped("no browser", "browser")]) == ["no Go (2)", "no jars (1)"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 import socket
 import sys
@@ -220,6 +221,65 @@ def test_a_stream_keeps_its_checkpoint_in_a_local_folder_or_is_refused(
     assert len([name for name in objects(address) if name.startswith("s/t/quarantine/")]) == 1
     stream(tmp_path / "checkpoint").run()
     assert table.snapshot().seq == 1
+
+
+def test_a_micro_batch_is_one_commit(lake: Lake, tmp_path: Path, spark: SparkSession) -> None:
+    table = lake.create_table("s.t", SCHEMA, key="id")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.json").write_text('{"id": 7, "name": "a", "amount": 1.5}\n')
+
+    def run() -> None:
+        frame = spark.readStream.schema("id long, name string, amount double").json(str(tmp_path / "in"))
+        writer = frame.writeStream.foreachBatch(table.stream_writer())
+        query = writer.option("checkpointLocation", str(tmp_path / "taken")).trigger(availableNow=True).start()
+        query.awaitTermination()
+
+    run()
+    (tmp_path / "in" / "2.json").write_text(
+        '{"id": 7, "name": "b", "amount": 2.5}\n{"id": 8, "name": "c", "amount": 0}\n'
+    )
+    run()
+    run()
+
+    assert table.to_arrow().sort_by("id").column("name").to_pylist() == ["b", "c"]
+    assert table.snapshot().seq == 2
+
+
+def test_a_pipeline_takes_what_is_new(lake: Lake, address: str) -> None:
+    table = lake.create_table("s.t", SCHEMA, key="id")
+    table.upsert([{"id": id, "name": "x", "amount": 1.0} for id in range(5)])
+    steps = [
+        {"name": "up", "table": "s.t", "sql": "select id, upper(name) as v from source", "target": "s.up", "key": "id"}
+    ]
+    lake.pipeline("up", {"steps": steps}).run()
+    table.upsert([{"id": 2, "name": "y", "amount": 1.0}])
+    table.delete([3])
+    table.fold()
+    report = lake.pipeline("up", {"steps": steps}).run()
+
+    found = {row["id"]: row["v"] for row in lake.table("s.up").to_arrow().to_pylist()}
+    assert found == {0: "X", 1: "X", 2: "Y", 4: "X"}
+    assert report.steps[0].read == 2
+    assert not [name for name in objects(address) if "/spool-" in name]
+
+
+def test_no_task_carries_keys(lake: Lake, s3: S3Server, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed, dumps = list[bytes](), pickle.dumps
+
+    def noted(value: object, *further: object) -> bytes:
+        packed.append(dumps(value, *further))  # type: ignore[arg-type]
+        return packed[-1]
+
+    monkeypatch.setattr(pickle, "dumps", noted)
+    table = lake.create_table("s.t", SCHEMA, key="id")
+    table.upsert(numbered(spark, 300))
+    table.fold()
+    table.upsert(numbered(spark, 50, 290, "later"))
+    table.fold()
+    table.compact()
+
+    assert any(b"RewriteTask" in task for task in packed)
+    assert not [task for task in packed for secret in (s3.access_key, s3.secret_key) if secret.encode() in task]
 
 
 # -- executors of their own

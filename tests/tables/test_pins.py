@@ -13,6 +13,7 @@ import pytest
 from lithify import Corruption, InvalidRequest, Lake, NotFound, Settings, Unavailable
 from lithify.core.names import parse_table_name
 from lithify.files.local import LocalStorage
+from lithify.lake.internals import internals
 from lithify.tables import pins
 from support import children, vacuums
 from support.clocks import Clock, lake_with
@@ -35,6 +36,20 @@ def lake(folder: Path, clock: Clock) -> Iterator[Lake]:
         yield lake
 
 
+@pytest.fixture(params=["folder", pytest.param("bucket", marks=pytest.mark.bucket)])
+def either(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Lake]:
+    """The same in a folder and in a bucket."""
+    where = request.getfixturevalue("folder") / "lake" if request.param == "folder" else None
+    with lake_with(clock, where or request.getfixturevalue("address")) as lake:
+        vacuums.fill(lake)
+        yield lake
+
+
+def pin_files(lake: Lake) -> list[str]:
+    store, folder = internals(lake).runtime.store, lake.path / "_lithify/pins"
+    return [name for name in store.names(folder) if name.endswith(".json")]
+
+
 def test_a_pinned_snapshot_outlives_a_vacuum_of_another_process(lake: Lake, clock: Clock, folder: Path) -> None:
     table = lake.table("a.t")
     with table.pin() as snapshot:
@@ -55,9 +70,9 @@ def test_a_pinned_snapshot_outlives_a_vacuum_of_another_process(lake: Lake, cloc
     assert (report.kept_by_pins, data_files(lake)) == (0, live_files(lake))
 
 
-def test_a_pin_keeps_what_reading_its_seq_needs_later(lake: Lake, clock: Clock) -> None:
+def test_a_pin_keeps_what_reading_its_seq_needs_later(either: Lake, clock: Clock) -> None:
     """After a fold of exactly the pinned seq, `as_of` reads base; a later fold replaces that."""
-    table = lake.table("a.t")
+    table = either.table("a.t")
     with table.pin() as snapshot:
         seq = snapshot.seq
         table.fold()
@@ -69,11 +84,11 @@ def test_a_pin_keeps_what_reading_its_seq_needs_later(lake: Lake, clock: Clock) 
         report = table.vacuum(dry_run=False)
 
         assert report.kept_by_pins > 0
-        assert ids(lake, as_of=seq) == [2, 3, 4]
+        assert ids(either, as_of=seq) == [2, 3, 4]
 
 
-def test_a_pin_of_the_past(lake: Lake, clock: Clock) -> None:
-    table = lake.table("a.t")
+def test_a_pin_of_the_past(either: Lake, clock: Clock) -> None:
+    table = either.table("a.t")
     with table.pin(as_of=1) as snapshot:
         clock.jump(hours=200)
         assert table.vacuum(dry_run=False).kept_by_pins == 1
@@ -82,7 +97,7 @@ def test_a_pin_of_the_past(lake: Lake, clock: Clock) -> None:
     table.vacuum(dry_run=False)
     with pytest.raises(NotFound, match="vacuum has removed"), table.pin(as_of=1):
         pass
-    assert not list((lake.path / "_lithify" / "pins").glob("*.json"))
+    assert not pin_files(either)
 
 
 def test_a_pin_of_the_past_waits_for_a_vacuum_that_is_deleting(lake: Lake, clock: Clock) -> None:
@@ -105,8 +120,8 @@ def test_a_pin_of_the_past_waits_for_a_vacuum_that_is_deleting(lake: Lake, clock
         vacuuming.result(60)
 
 
-def test_a_snapshot_that_this_process_holds_keeps_its_files(lake: Lake, clock: Clock) -> None:
-    table = lake.table("a.t")
+def test_a_snapshot_that_this_process_holds_keeps_its_files(either: Lake, clock: Clock) -> None:
+    table = either.table("a.t")
     snapshot = table.snapshot(as_of=1)
     clock.jump(hours=200)
 

@@ -21,6 +21,10 @@ class NotWhole(ValueError):
     """It was not written so."""
 
 
+class OutOfOrder(NotWhole):
+    """As it stands it could have been written, but not in this place."""
+
+
 def check_whole(version: int, actions: Sequence[Mapping[str, Any]], commit: Mapping[str, Any]) -> None:
     """`commit`: what its commitInfo says."""
     if not actions:
@@ -46,5 +50,5 @@ def seq_after(version: int, txns: Mapping[str, Any], info: Mapping[str, Any], be
     else:
         expected = before + 1
     if given != expected:
-        raise NotWhole(f"version {version} is of seq {given} where {expected} follows")
+        raise OutOfOrder(f"version {version} is of seq {given} where {expected} follows")
     return given

@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 import time
 from pathlib import PurePath
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lithify.delta.actions import parse_objects, parse_record
+from lithify.delta.actions import parse_objects
 from lithify.delta.folder import CHECKPOINT_NAME, HINT, LOCK, Listing, commit_name, hinted_checkpoint
-from lithify.delta.own_commits import NotWhole, seq_after
+from lithify.delta.own_commits import OutOfOrder, check_whole, seq_after
 from lithify.errors import Corruption, NotFound
 from lithify.files.open_parquet import open_bytes, open_file, read_open
 from lithify.files.storage import Storage
@@ -45,33 +46,44 @@ def _tail_is_whole(folder: PurePath, store: Storage) -> bool:
 
 
 def _seq_after(version: int, content: bytes, before: int | None) -> int | None:
-    """Raises ValueError for what nobody has written so."""
-    try:
-        record = parse_record(version, content)
-    except NotWhole:
-        raise
-    except ValueError:  # others write what only deltalake understands, if it does
-        parse_objects(content)
+    """Raises ValueError for what nobody has written so. What else others write is judged by deltalake."""
+    actions = parse_objects(content)
+    commit: dict[str, Any] = next((a["commitInfo"] for a in actions if isinstance(a.get("commitInfo"), dict)), {})
+    check_whole(version, actions, commit)
+    info = commit.get("lithify")
+    if not isinstance(info, dict):
         return before
-    return seq_after(version, record.txns, record.info, before)
+    txns = [a["txn"] for a in actions if isinstance(a.get("txn"), dict)]
+    return seq_after(version, {txn.get("appId"): txn.get("version") for txn in txns}, info, before)
 
 
 def _set_aside(folder: PurePath, store: Storage) -> None:
     listing = Listing.of(folder, store)
     newest_checkpoint = max(listing.checkpoints, default=-1)
-    tail = [commit_name(version) for version in listing.commits if version > newest_checkpoint]
-    torn = [name for name in tail if not _parses(folder / name, store)]
-    if not torn:
-        _check_order(folder, store, range(newest_checkpoint + 1, listing.commits[-1] + 1) if tail else range(0))
-        return
-    if torn != tail[-1:]:
+    tail = [version for version in listing.commits if version > newest_checkpoint]
+    torn, replaced, seq = list[PurePath](), list[PurePath](), None
+    for version in tail:
+        path = folder / commit_name(version)
+        try:
+            seq = _seq_after(version, store.read(path), seq)
+        except NotFound:
+            continue
+        except OutOfOrder:
+            replaced.append(path)
+        except ValueError:
+            torn.append(path)
+    if torn and torn != [folder / commit_name(tail[-1])]:
         raise Corruption(
-            f"commit {folder / torn[0]} is not readable, and it is not the newest: restore it from a copy "
+            f"commit {torn[0]} is not readable, and it is not the newest: restore it from a copy "
             "(newer commits build on it, so it cannot be left out)"
         )
+    if replaced:
+        raise Corruption(f"commit {replaced[0]} is not what was written: restore it from a copy")
+    if not torn:
+        return
     # Serialised and checked again under the lock: a slower process must not set a good successor aside.
     with store.lock(folder / LOCK, 30, f"recovery of {folder}"):
-        path = folder / torn[0]
+        (path,) = torn
         if store.exists(path) and not _parses(path, store):
             logger.warning("setting aside %s: it was cut off before it was acknowledged", path)
             store.move(path, path.with_name(f".torn-{path.name}-{time.time_ns()}"))
@@ -90,18 +102,6 @@ def is_whole(commit: bytes) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _check_order(folder: PurePath, store: Storage, versions: range) -> None:
-    seq: int | None = None
-    for version in versions:
-        path = folder / commit_name(version)
-        try:
-            seq = _seq_after(version, store.read(path), seq)
-        except NotFound:
-            continue
-        except ValueError as error:
-            raise Corruption(f"commit {path} is not what was written: restore it from a copy") from error
 
 
 def set_torn_checkpoint_aside(folder: PurePath, store: Storage) -> bool:
