@@ -21,6 +21,7 @@ from lithify.core.names import TableRef
 from lithify.core.predicates import UNKNOWN
 from lithify.core.read_plan import ReadPlan, RowsInMemory
 from lithify.sql.empty_catalog import CATALOG, NAMESPACE, EmptyCatalog
+from lithify.sql.far_times import check_bins, reaching
 from lithify.sql.guard import check_plan, is_repeatable
 from lithify.sql.hot_views import SCANNED_ROWS_MAX, reads_little, reads_most
 from lithify.sql.in_subqueries import check_in_subqueries
@@ -32,6 +33,7 @@ from lithify.sql.pushdown import NOT_READ, ScanRequest, orders_floats, reads_flo
 READ_ONLY = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
 ANALYSES_CACHED_MAX, CACHED_TEXT_MAX = 256, 4_096
 ASKS_FOR_TYPES = "arrow_"
+_UTC = ("+00", "+00:00", "Z")  # as the engine calls it here and there
 CLOCK = "asks for the current time in a way that is not understood"
 
 
@@ -169,9 +171,12 @@ def analyse(query: str, ctx: SessionContext, catalog: EmptyCatalog) -> QueryAnal
         lambda some: frame if some == first else ctx.sql_with_options(some, READ_ONLY),
         lambda: (planned.schema.columns for planned in catalog.opened.values()),
     )
+    days = {f.name for schema in _schemas(catalog).values() for f in schema if pa.types.is_date(f.type)}
+    text = reaching(text, lambda some: _really(ctx, frame if some == first else _planned(ctx, some, query)), days)
     if text != first:
         frame = _planned(ctx, text, query)
     plan = frame.optimized_logical_plan()
+    check_bins(plan.display_indent())
     schemas = _schemas(catalog)
     asked = requests(plan, schemas, NAMESPACE)
     if note is not None:
@@ -198,6 +203,13 @@ def _planned(ctx: SessionContext, text: str, query: str) -> DataFrame:
         if text != query:
             ctx.sql_with_options(query, READ_ONLY)
         raise
+
+
+def _really(ctx: SessionContext, frame: DataFrame) -> tuple[str, tuple[pa.DataType, ...]]:
+    """The optimised plan, and the types that it gives: before, those of a UNION or a CASE are of its first part."""
+    plan = frame.optimized_logical_plan()
+    shape = plain_schema(ctx.create_dataframe_from_logical_plan(plan).schema())
+    return plan.display_indent(), tuple(map(_coarse, shape.types))
 
 
 def _names(ctx: SessionContext, query: str) -> list[str] | None:
@@ -266,12 +278,19 @@ def planned_alike(
     except Exception:  # whoever asks has another way, which tells what is wrong
         return None
     shape = plain_schema(frame.schema())
-    alike = list(map(_coarse, shape.types)) == list(map(_coarse, types))
-    return frame if alike and (names is None or shape.names == names) else None
+    return frame if _alike(frame.schema(), types) and (names is None or shape.names == names) else None
+
+
+def _alike(schema: pa.Schema, types: Sequence[pa.DataType]) -> bool:
+    return list(map(_coarse, plain_schema(schema).types)) == list(map(_coarse, types))
 
 
 def _coarse(kind: pa.DataType) -> pa.DataType:
-    return pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else kind
+    if pa.types.is_duration(kind):
+        return pa.duration("us")
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC" if kind.tz in _UTC else kind.tz)
+    return kind
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:

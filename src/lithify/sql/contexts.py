@@ -13,6 +13,7 @@ from datafusion import RuntimeEnvBuilder, SessionConfig, SessionContext
 
 from lithify.core.read_plan import Source
 from lithify.files.scratch import Scratch
+from lithify.sql import time_functions
 from lithify.sql.analysis import Care
 from lithify.sql.scan_files import LinkFolder, must_doubt, scanning_config
 
@@ -76,9 +77,11 @@ class Contexts:
                 threads = max(self._threads or 2, 2)  # with one, the engine takes no other join
             self._configs[key] = config.with_target_partitions(threads) if threads else config
         memory = RuntimeEnvBuilder().with_disk_manager_os()
-        return SessionContext(
+        ctx = SessionContext(
             self._configs[key], memory.with_fair_spill_pool(memory_bytes_max or self._memory_bytes_max)
         )
+        time_functions.register(ctx)
+        return ctx
 
     def _config(self, catalog: str, schema: str, care: Care) -> SessionConfig:
         config = (

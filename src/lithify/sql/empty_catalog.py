@@ -56,13 +56,16 @@ def _empty_table(columns: pa.Schema) -> Table:
 
 
 class EmptyCatalog(CatalogProvider):
-    """`plans` are those that were made of the opened tables so far; `failure` is why one could not be opened."""
+    """`plans` are those that were made of the opened tables so far; `failure` is why one could not be opened;
+    `plan_text`: what the query was planned to do.
+    """
 
     def __init__(self, table_of: TableOf, names: Names, empty: EmptyTables) -> None:
         self.table_of, self.names, self.empty = table_of, names, empty
         self.opened: dict[TableRef, PlannedTable] = {}
         self.plans: dict[TableRef, ReadPlan] = {}
         self.failure: LithifyError | None = None
+        self.plan_text = ""
 
     def schema_names(self) -> set[str]:
         return set(self.names())

@@ -314,10 +314,10 @@ class ServingEngine:
         return EmptyCatalog(table_of, names, self._empty)
 
     def _analysed(self, query: str, catalog: EmptyCatalog) -> QueryAnalysis:
-        if (analysis := self._analyses.again(query, catalog)) is not None:
-            return analysis
-        analysis = analyse(query, self._contexts.context(CATALOG, NAMESPACE), catalog)
-        self._analyses.keep(query, analysis)
+        if (analysis := self._analyses.again(query, catalog)) is None:
+            analysis = analyse(query, self._contexts.context(CATALOG, NAMESPACE), catalog)
+            self._analyses.keep(query, analysis)
+        catalog.plan_text = analysis.text
         return analysis
 
     def _collected(self, analysis: QueryAnalysis, course: QueryRun) -> pa.Table:

@@ -16,6 +16,7 @@ from lithify.files.local_files import forget
 from lithify.files.open_parquet import open_file
 from lithify.files.read_proof import Damaged, check_whole
 from lithify.sql.empty_catalog import EmptyCatalog
+from lithify.sql.far_times import converted
 
 
 @contextlib.contextmanager
@@ -31,7 +32,7 @@ def translated_errors(catalog: EmptyCatalog | None = None, sources: Sequence[Sou
             raise
         plans = catalog.plans.values() if catalog is not None else ()
         files = [*sources, *(s for plan in plans for s in (*plan.clean, *plan.touched, *plan.changes))]
-        raise _translated(error, files) from error
+        raise _translated(error, files, catalog.plan_text if catalog is not None else "") from error
 
 
 _EXHAUSTED = ("Resources exhausted", "Not enough memory")
@@ -43,7 +44,7 @@ def is_exhausted(error: BaseException) -> bool:
     return any(sign in str(error) for sign in _EXHAUSTED)
 
 
-def _translated(error: BaseException, files: Sequence[Source]) -> LithifyError:
+def _translated(error: BaseException, files: Sequence[Source], plan_text: str) -> LithifyError:
     text = str(error).replace("DataFusion error: ", "").strip()
     first = text.splitlines()[0] if text else type(error).__name__
     if "Too many open files" in text:
@@ -77,10 +78,32 @@ def _translated(error: BaseException, files: Sequence[Source]) -> LithifyError:
         "Execution error: Unknown",
     )
     said = _said(text) or first
+    if (told := _out_of_reach(said, plan_text)) is not None:
+        return ComputeFailed(f"{told} ({said})", public=told)
     # A rule of the optimiser sees the text of the query and no rows: what it stops at are constants.
     if _RULE.match(first) or any(sign in first for sign in planning):
         return InvalidRequest(f"the query is not accepted: {said}")
     return ComputeFailed(f"the query failed: {said}", public=f"the query failed: {_without_values(said)}")
+
+
+_NANOSECONDS = re.compile(r"to Timestamp\(ns|to Nanosecond|represented as nanoseconds|Timestamp -?\d+ out of range")
+_FAR_APART = "Cannot cast to Interval(MonthDayNano)"
+
+
+def _out_of_reach(said: str, plan_text: str) -> str | None:
+    """What is told of a time that the engine has no nanoseconds for."""
+    if _FAR_APART in said:
+        return (
+            "the query failed: two times are more than 292 years apart, and their difference stands beside an "
+            "interval: add the interval to one of them instead (a < b + interval '1 day')"
+        )
+    if _NANOSECONDS.search(said) is None:
+        return None
+    columns = ", ".join(converted(plan_text)[:3]) or "what it works with"
+    return (
+        "the query failed: something in it takes no times before 1677 or after 2262: "
+        f"write cast(… as timestamp) around the day, text or time (here: {columns})"
+    )
 
 
 _RULE = re.compile(r"(?:Optimizer|Analyzer) rule '\w+' failed|type_coercion$")
