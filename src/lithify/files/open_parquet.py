@@ -245,7 +245,7 @@ def read_tagged_footer(path: PurePath | str, size_bytes: int | None = None) -> t
             return _footer_from(partial(_tail_of_object, path), path, size_bytes)
         fd = use(path, size_bytes, lambda local: os.open(local, os.O_RDONLY))
         try:
-            return _footer_from(partial(_tail_of_file, fd), path, size_bytes)
+            return _footer_from(partial(_tail_of_file, path, fd), path, size_bytes)
         finally:
             os.close(fd)
     except NotFound as error:
@@ -279,9 +279,9 @@ def _footer_from(tail_of: Tail, path: PurePath | str, size_bytes: int | None) ->
     return tail[-8 - length : -8], tag
 
 
-def _tail_of_file(fd: int, length: int) -> tuple[bytes, int, int]:
+def _tail_of_file(path: PurePath | str, fd: int, length: int) -> tuple[bytes, int, int]:
     found = os.fstat(fd)
-    return os.pread(fd, length, max(found.st_size - length, 0)), found.st_size, tag_of(found)
+    return os.pread(fd, length, max(found.st_size - length, 0)), found.st_size, tag_of(path, found)
 
 
 def _tail_of_object(path: PurePath | str, length: int) -> tuple[bytes, int, int]:
