@@ -188,6 +188,19 @@ PARQUET_DOORS = {
     "ParquetDataset": set(),
     "read_table": set(),
     "read_metadata": {"files/open_parquet.py"},
+    # What Arrow says of a column in a row group may end the process, unless `files/examine.py` has found the file
+    # harmless. How many rows it has may be asked for.
+    "row_group": {
+        "cache/load.py",
+        "erasure/pages.py",
+        "files/footer_cache.py",
+        "files/footer_parts.py",
+        "files/open_parquet.py",
+        "files/parquet.py",
+        "files/statistics.py",
+        "index/footers.py",
+        "spark/datasource/read.py",
+    },
     "read_schema": set(),
     "dataset": {"files/open_parquet.py"},
     "register_parquet": set(),
@@ -257,7 +270,7 @@ OUTSIDE_A_LAKE = {
     "cache/shared_memory.py": "memory that processes share by a descriptor",
     "compute/processes.py": "/proc",
     "compute/worker_process.py": "pipes to a worker process",
-    "index/examine.py": "a child's input and its last words",
+    "files/examine.py": "a child's input and its last words",
     "index/examine_main.py": "the place where a child is, in memory that outlives it",
     "sql/isolated": "processes of their own: their cage, pipes and scratch folders",
     "spark/class_archive.py": "the JVM's archive in the user's cache folder",

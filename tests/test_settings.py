@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tarfile
 import types
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
@@ -10,6 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from lithify import InvalidRequest, Lake, Settings
+from lithify.lake.own_settings import change_settings
 from lithify.options.table_options import OPTIONS
 from lithify.settings import load_settings
 from lithify.settings_files import HARMLESS, OPENERS_ONLY, TOLD_ONLY
@@ -173,18 +176,82 @@ def test_a_file_that_was_named_replaces_that_of_the_folder(folder: Path) -> None
 def test_a_lake_brings_settings_of_its_owner(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     lake = folder.parent / "lake"
     Lake(lake).close()
-    (lake / "lithify.toml").write_text(
-        'checkpoint_every = 9\nallowed_paths = ["/"]\nserver = "http://evil.example"\n[spark_conf]\n"a.b" = "c"\n'
-    )
+    (lake / "lithify.toml").write_text('checkpoint_every = 9\nallowed_paths = ["/"]\nserver = "http://evil.example"\n')
     (lake / "lithify.toml").chmod(0o644)
 
     settings = load_settings(of_lake=lake)
 
-    assert (settings.checkpoint_every, settings.spark_conf) == (9, {"a.b": "c"})
+    assert settings.checkpoint_every == 9
     assert (settings.allowed_paths, settings.server) == ((), None)
     assert "allowed_paths, server, which a lake cannot say of itself" in caplog.text
     with Lake(lake) as opened:
         assert opened._runtime.settings.checkpoint_every == 9
+
+
+@pytest.mark.parametrize("file", ["_lithify/lithify.toml", "lithify.toml"])
+@pytest.mark.parametrize("name", sorted(set(TOLD_ONLY) - OPENERS_ONLY))
+def test_what_can_do_harm_is_not_taken_from_an_unpacked_lake(
+    folder: Path, name: str, file: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever unpacks an archive owns all that was in it."""
+    sent, lake = folder.parent / "sent", folder.parent / "unpacked" / "sent"
+    Lake(sent).close()
+    (sent / file).write_text(f"checkpoint_every = 9\n{name} = {VALUES[name]}\n")
+    (sent / file).chmod(0o644)
+    with tarfile.open(folder.parent / "sent.tar", "w") as archive:
+        archive.add(sent, "sent")
+    with tarfile.open(folder.parent / "sent.tar") as archive:
+        archive.extractall(lake.parent, filter="data")
+
+    settings = load_settings(of_lake=lake)
+
+    default = Settings.model_fields[name].get_default(call_default_factory=True)
+    assert (settings.checkpoint_every, getattr(settings, name)) == (9, default)
+    assert f"{lake / file}: left out {name} ({TOLD_ONLY[name]})" in caplog.text
+    assert f"lithify set --lake {lake} NAME=VALUE" in caplog.text
+    assert getattr(load_settings(config=lake / file), name) != default
+
+
+def test_a_pipeline_of_an_unpacked_lake_does_not_run_by_itself(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    lake = folder.parent / "lake"
+    Lake(lake).close()
+    (lake / "lithify.toml").write_text(
+        '[pipelines.sales]\nevery = "1s"\n[[pipelines.sales.steps]]\ntable = "a.b"\ntarget = "a.c"\n'
+    )
+    (lake / "lithify.toml").chmod(0o644)
+    (sales,) = load_settings(of_lake=lake).pipelines.values()
+    assert sales == {"steps": [{"table": "a.b", "target": "a.c"}]}
+    assert "left out pipelines.sales.every (it runs by itself)" in caplog.text
+
+
+def test_what_this_user_set_counts_until_the_file_is_another(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path, conf = folder.parent / "lake", '{"a.b" = "c"}'
+    with Lake(path) as lake:
+        file = Path(change_settings(lake, {"spark_conf": conf}))
+        change_settings(lake, {"checkpoint_every": "9"})
+        assert load_settings(of_lake=path).spark_conf == {"a.b": "c"}
+        assert "left out" not in caplog.text
+
+        file.write_text(file.read_text().replace('"c"', '"-javaagent:/tmp/agent.jar"'))
+        assert load_settings(of_lake=path).spark_conf == {}
+        assert f"{file}: left out spark_conf (it can run programs)" in caplog.text
+
+        # A change of something else does not make it ours.
+        with pytest.raises(InvalidRequest, match=r"says spark_conf \(it can run programs\): look into it"):
+            change_settings(lake, {"checkpoint_every": "8"})
+        assert load_settings(of_lake=path).spark_conf == {}
+        change_settings(lake, {"checkpoint_every": "8", "spark_conf": conf})
+        assert load_settings(of_lake=path).spark_conf == {"a.b": "c"}
+
+
+def test_what_was_set_for_a_lake_does_not_count_in_a_copy_of_it(folder: Path) -> None:
+    path = folder.parent / "lake"
+    with Lake(path) as lake:
+        change_settings(lake, {"spark_conf": '{"a.b" = "c"}'})
+    shutil.copytree(path, folder.parent / "copy")
+
+    assert load_settings(of_lake=path).spark_conf == {"a.b": "c"}
+    assert load_settings(of_lake=folder.parent / "copy").spark_conf == {}
 
 
 @pytest.mark.parametrize("how", ["group", "world", "link", "owner"])

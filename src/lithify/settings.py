@@ -40,11 +40,6 @@ def _user() -> str:
         return "unknown"
 
 
-def user_folder() -> Path:
-    """Where this user keeps settings of Lithify, apart from every lake and every project."""
-    return Path(os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")) / "lithify"
-
-
 def user_cache_folder() -> Path:
     """Where this user's programs keep what they can do without."""
     return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "lithify"

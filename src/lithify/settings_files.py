@@ -4,8 +4,10 @@
 - else `lithify.toml` in the current folder, which may have come with a download or an archive: what cannot run a
   program, reach another machine or lead to another place (`TOLD_ONLY`). What it may not say is left out, and said;
 - `_lithify/lithify.toml` in the lake (`lithify set` writes it), then `lithify.toml` beside that folder, for settings
-  that go with the lake, if the file belongs to this user and nobody else can write to it: everything but what is the
-  opener's own to say (`OPENERS_ONLY`).
+  that go with the lake, if the file belongs to this user and nobody else can write to it: no more than in the current
+  folder, because whoever unpacks an archive owns what was in it, and nothing that is the opener's own to say
+  (`OPENERS_ONLY`). Where `lithify set` of this user wrote the file, as it is now, it may say the others too: a
+  hash of it stands in the user's own folder for settings.
 
 The first wins, and the environment wins over files. Whether a setting may stand in the current folder is told by its
 kind: numbers, switches and choices do no harm, and every other one is named in one of the lists below.
@@ -14,6 +16,7 @@ kind: numbers, switches and choices do no harm, and every other one is named in 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import logging
 import os
@@ -38,7 +41,7 @@ IN_LAKE = (f"_lithify/{NAME}", NAME)
 ENV_PREFIX = "LITHIFY_"
 CONFIG_VARIABLE = f"{ENV_PREFIX}CONFIG"
 
-# Not from the current folder: why.
+# Not from the current folder or a lake: why.
 TOLD_ONLY: Mapping[str, str] = {
     "allowed_paths": "it names folders that a lake may lead to",
     "spark_master": "another machine would run the work",
@@ -161,23 +164,16 @@ class SettingsFiles:
             found = _parsed(path, path.read_bytes())
         except OSError as error:
             raise InvalidRequest(f"{path.absolute()} cannot be read ({error.strerror}): check its mode") from error
-        refused = [name for name in found if not _may_stand_here(name, found[name])]
-        found, schedules = _only_when_asked(found)
-        if refused or schedules:
-            reasons = "; ".join(
-                [
-                    *(f"{name} ({TOLD_ONLY[name]})" for name in refused),
-                    *(f"{name} (it runs by itself)" for name in schedules),
-                ]
-            )
+        found, reasons = harmless(found)
+        if reasons:
             say_once(
                 "%s in the current folder: left out %s. If it is yours, pass --config %s, or set %s",
                 str(path.absolute()),
-                reasons,
+                "; ".join(reasons.values()),
                 NAME,
                 CONFIG_VARIABLE,
             )
-        return {name: value for name, value in found.items() if name not in refused}
+        return found
 
     @cached_property
     def _of_lake(self) -> dict[Path, dict[str, Any]]:
@@ -201,10 +197,55 @@ def _of_lake(path: Path) -> dict[str, Any]:
                 str(path),
             )
             return {}
-        said = _parsed(path, file.read())
+        data = file.read()
+    said = _parsed(path, data)
     if refused := sorted(OPENERS_ONLY & set(said)):
         say_once("%s: left out %s, which a lake cannot say of itself; set %s", str(path), ", ".join(refused), NAME)
-    return {name: value for name, value in said.items() if name not in OPENERS_ONLY}
+    said = {name: value for name, value in said.items() if name not in OPENERS_ONLY}
+    tame, reasons = harmless(said)
+    if not reasons or is_recorded(path, data):
+        return said
+    lake = path.parent.parent if path.parent.name == "_lithify" else path.parent
+    say_once(
+        "%s: left out %s. It may have come with the lake: look into it; if it is meant, say so once with "
+        "`lithify set --lake %s NAME=VALUE`, or pass --config FILE",
+        str(path),
+        "; ".join(reasons.values()),
+        str(lake),
+    )
+    return tame
+
+
+def user_folder() -> Path:
+    """Where this user keeps settings of Lithify, apart from every lake and every project."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")) / "lithify"
+
+
+# -- which files of lakes this user has written, and how they were then
+
+
+def record_file() -> Path:
+    return user_folder() / "lake_settings.json"
+
+
+def hash_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def is_recorded(path: PurePath, data: bytes) -> bool:
+    try:
+        return hash_of(data) in recorded(record_file().read_bytes()).get(os.path.realpath(path), ())
+    except OSError:
+        return False
+
+
+def recorded(content: bytes) -> dict[str, list[str]]:
+    """By the real path of a file, hashes of what was written to it last."""
+    try:
+        return {str(path): [str(known) for known in hashes] for path, hashes in json.loads(content).items()}
+    except (ValueError, AttributeError, TypeError) as error:
+        logger.warning("%s cannot be read (%s): what it says is left out", record_file(), error)
+        return {}
 
 
 def _is_trusted(found: os.stat_result) -> bool:
@@ -279,6 +320,14 @@ def toml_value(text: str) -> str:
 
 def text_value(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
+
+
+def harmless(found: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """What may stand in a file that somebody else may have written, and why each of the others may not, by name."""
+    reasons = {name: f"{name} ({TOLD_ONLY[name]})" for name in found if not _may_stand_here(name, found[name])}
+    kept, schedules = _only_when_asked(found)
+    reasons |= {name: f"{name} (it runs by itself)" for name in schedules}
+    return {name: value for name, value in kept.items() if name not in reasons}, reasons
 
 
 def _may_stand_here(name: str, value: Any) -> bool:

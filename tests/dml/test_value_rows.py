@@ -12,6 +12,7 @@ import pytest
 from lithify import InvalidRequest, Lake
 from lithify.core.ops import Op
 from lithify.dml import decide
+from lithify.sql import engine, guard
 from lithify.sql.statements.value_rows import without_defaults
 
 COLUMNS = pa.schema(
@@ -176,3 +177,30 @@ def test_only_a_value_that_is_default_alone_is_taken_for_it(source: str, wanted:
 
 def test_a_union_that_begins_with_null_is_answered_in_the_type_of_its_other_parts(lake: Lake) -> None:
     assert lake.sql("select null as a union all select 'x' order by a").column("a").to_pylist() == ["x", None]
+
+
+LONG = {
+    "a default in each row": lambda n: f"({n}, default, 1, null, 'x', {n})",
+    "a subquery in each of some rows": lambda n: f"({n}, 'at', {'(select 1)' if n % 200 == 0 else 1}, null, 'x', {n})",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", LONG)
+@pytest.mark.parametrize("isolated", [False, True], ids=["here", "in a process of its own"])
+def test_the_text_that_was_written_is_measured_and_not_what_is_made_of_it(
+    goods: Lake, kind: str, isolated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, left = list[str](), guard.LENGTH_MAX - 100
+    while left > 0:
+        rows.append(LONG[kind](1_000 + len(rows)))
+        left -= len(rows[-1]) + 1
+    rows.pop()
+    text = f"insert into shop.goods values {','.join(rows)}"
+    made, _ = without_defaults(text.partition("goods ")[2])
+    assert len(text) < guard.LENGTH_MAX < len(made)
+    monkeypatch.setattr(engine, "is_cheap_to_plan", lambda words: not isolated)
+
+    assert goods.execute(text).inserted == len(rows)
+    with pytest.raises(InvalidRequest, match="the statement is longer than 256 KiB"):
+        goods.execute(f"{text}, {','.join(rows[:10])}")

@@ -11,8 +11,8 @@ import pytest
 
 from lithify.files.addresses import BucketPath
 from lithify.files.bucket.storage import BucketStorage
+from lithify.files.footer_cache import open_for
 from lithify.files.local_files import NEAR_BYTES_MAX, at_hand, copies
-from lithify.files.open_parquet import open_for
 
 pytestmark = pytest.mark.bucket
 

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import base64
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pyarrow.parquet.encryption as pe
 import pytest
 
 from lithify import Corruption, InvalidRequest, LithifyError, NotFound
 from lithify.core.snapshot import DataFile
+from lithify.files import examine as examine_module
+from lithify.files.examine import BATCH_FILES, check_foreign, examine, read_by_child
 from lithify.files.read_proof import tag_at
-from lithify.index import examine as examine_module
 from lithify.index.block import parse
-from lithify.index.examine import BATCH_FILES, examine, read_by_child
 from lithify.index.footer_reader import read_entries
+from support.encrypted import TABLE, encrypted
 from support.parquet_footers import (
     COLUMNS,
     GROUP_ROWS,
@@ -31,24 +31,6 @@ from support.parquet_footers import (
     Fields,
     edited,
 )
-
-TABLE = pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"]})
-
-
-class _Keys(pe.KmsClient):
-    def wrap_key(self, key_bytes: bytes, _: str) -> bytes:
-        return base64.b64encode(key_bytes)
-
-    def unwrap_key(self, wrapped: bytes, _: str) -> bytes:
-        return base64.b64decode(wrapped)
-
-
-def encrypted(path: Path, *, plain_footer: bool) -> None:
-    config = pe.EncryptionConfiguration(footer_key="f", column_keys={"k": ["v"]}, plaintext_footer=plain_footer)
-    factory = pe.CryptoFactory(lambda _: _Keys())
-    options = factory.file_encryption_properties(pe.KmsConnectionConfig(), config)
-    with pq.ParquetWriter(path, TABLE.schema, encryption_properties=options) as writer:
-        writer.write_table(TABLE)
 
 
 def _each_group(change: Callable[[Fields], Any]) -> Callable[[Fields], None]:
@@ -157,7 +139,46 @@ def test_a_file_that_another_writer_added_does_not_kill_who_looks_its_footer_up(
     pq.write_table(TABLE, tmp_path / "y.parquet")
     files = [DataFile(name, name, (tmp_path / name).stat().st_size, 3) for name in ("x.parquet", "y.parquet")]
 
-    block, problems = read_entries(tmp_path, files)
+    blocks, problems = read_entries(tmp_path, files)
 
-    assert block is not None
+    assert [path for block in map(parse, blocks) for path in block.paths.to_pylist()] == ["y.parquet"]
     assert "is encrypted" in problems["x.parquet"].message
+
+
+def test_footers_that_end_as_all_do_nowadays_are_examined_too(tmp_path: Path) -> None:
+    """One wrong bit is enough: a column has the wrong type, which Arrow finds out when it is asked for bounds."""
+    pq.write_table(TABLE, tmp_path / "x.parquet")
+    mistake = _each_group(lambda group: group[COLUMNS][1][1][0][META_DATA][1].update({1: (I32, 0)}))
+    edited(tmp_path / "x.parquet", mistake)
+
+    blocks, problems = read_entries(
+        tmp_path, [DataFile("x.parquet", "x.parquet", (tmp_path / "x.parquet").stat().st_size, 3)]
+    )
+
+    assert not blocks
+    assert "ends whoever reads its footer" in problems["x.parquet"].message
+
+
+def test_a_file_is_examined_once_unless_it_is_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.parquet"
+    pq.write_table(TABLE, path)
+    file, asked = (str(path), path.stat().st_size), list[object]()
+    real = examine_module.examine
+    monkeypatch.setattr(examine_module, "examine", lambda files: asked.append(list(files)) or real(files))
+
+    check_foreign([file])
+    check_foreign([file])
+    os.utime(path, ns=(1, 1))
+    check_foreign([file])
+
+    assert asked == [[file], [], [file]]
+
+
+def test_files_that_lithify_wrote_are_not_examined(tmp_path: Path) -> None:
+    """They need not even be there."""
+    id = "0" * 32
+    check_foreign([(f"{tmp_path}/base/fold-{id}/d=1/part-0.parquet", 1), (f"{tmp_path}/changes/write-{id}.parquet", 1)])
+
+    for name in (f"adopt-{id}/x.parquet", f"fold-{id}/elsewhere/x.parquet", "x.parquet", "d=1/x.parquet"):
+        with pytest.raises(Corruption, match="missing"):
+            check_foreign([(f"{tmp_path}/{name}", 1)])

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lithify import Lake, Settings
-from lithify.files.read_proof import tag_of
+from lithify import Corruption, Lake, Settings
+from lithify.files.read_proof import Marks, keeps_inodes, tag_of
 from lithify.index import entry_tags
 from lithify.index.lookup import Coverage
 
@@ -66,12 +66,27 @@ def swap_in_place(first: Path, second: Path) -> None:
     first.write_bytes(contents[1])
 
 
-SWAPS = [swap_names, swap_content, swap_in_place]
+def swap_names_of_one_time(first: Path, second: Path) -> None:
+    """Files that were written by one program at once, or unpacked, may have one time to the nanosecond."""
+    swap_names(first, second)
+
+
+SWAPS = [swap_names, swap_content, swap_in_place, swap_names_of_one_time]
+
+
+def index_with_one_time(folder: Path) -> None:
+    for path in files_of(folder):
+        os.utime(path, ns=(1, 1_000_000_007))
+    with Lake(folder / "lake", settings=QUIET) as lake:
+        assert lake.table("a.t").build_index().added == 4
+        assert lake.table("a.t").check_index().ok
 
 
 @pytest.mark.parametrize("swap", SWAPS)
 def test_answers_stay_right_when_files_were_swapped(folder: Path, swap: Callable[[Path, Path], None]) -> None:
     first, second, *_ = files_of(folder)
+    if swap is swap_names_of_one_time:
+        index_with_one_time(folder)
     swap(first, second)
 
     with Lake(folder / "lake", settings=QUIET) as lake:
@@ -98,6 +113,8 @@ def test_a_running_process_notices_that_files_were_swapped(
 ) -> None:
     with Lake(folder / "lake", settings=QUIET) as lake:
         table = lake.table("a.t")
+        if swap is swap_names_of_one_time:
+            index_with_one_time(folder)
 
         def assert_right() -> None:
             for key in (1_005, 1_105, 1_205):
@@ -125,7 +142,7 @@ def test_looking_again_takes_a_bounded_share_of_the_time(folder: Path, cost_s: f
     def tag_at(path: str) -> int:
         nonlocal now_s, looks
         looks, now_s = looks + 1, now_s + cost_s
-        return tag_of(os.stat(path))
+        return tag_of(path, os.stat(path))
 
     with Lake(folder / "lake", settings=QUIET) as lake:
         table = lake.table("a.t")
@@ -188,18 +205,39 @@ def test_rebuild_reads_every_footer_again(folder: Path) -> None:
         assert table.check_index().ok
 
 
-def test_a_lake_that_was_copied_with_its_times_keeps_its_index(folder: Path) -> None:
-    shutil.copytree(folder / "lake", folder / "copy")
-    with Lake(folder / "copy", settings=QUIET) as lake:
+def test_a_lake_that_was_moved_keeps_its_index(folder: Path) -> None:
+    (folder / "lake").rename(folder / "moved")
+    with Lake(folder / "moved", settings=QUIET) as lake:
         assert lake.table("a.t").check_index().ok
         assert lake.table("a.t").build_index().added == 0
 
 
-def test_a_lake_that_was_copied_without_its_times_reads_right_and_is_indexed_again(folder: Path) -> None:
-    shutil.copytree(folder / "lake", folder / "copy", copy_function=shutil.copyfile)
+@pytest.mark.parametrize("copy", [shutil.copy2, shutil.copyfile], ids=["with its times", "without"])
+def test_a_lake_that_was_copied_reads_right_and_is_indexed_again(
+    folder: Path, copy: Callable[[str, str], object]
+) -> None:
+    shutil.copytree(folder / "lake", folder / "copy", copy_function=copy)
     with Lake(folder / "copy", settings=QUIET) as lake:
         assert lake.sql("select count(*) c from a.t where id = 1005").to_pylist() == [{"c": 1}]
         assert lake.table("a.t").check_index().ok
+
+
+def test_a_file_that_is_replaced_by_one_of_its_time_under_a_scan_is_noticed(folder: Path) -> None:
+    index_with_one_time(folder)
+    first, second, *_ = files_of(folder)
+    marks = Marks()
+    marks.add(str(first), first.stat().st_size)
+    marks.check()
+
+    swap_names(first, second)
+
+    with pytest.raises(Corruption, match="replaced, while it was read"):
+        marks.check()
+
+
+@pytest.mark.parametrize(("kind", "keeps"), [("ext4", True), ("fuse.sshfs", False), ("vfat", False), ("nfs4", True)])
+def test_inodes_count_where_the_file_system_keeps_them(kind: str, keeps: bool) -> None:
+    assert keeps_inodes(kind) is keeps
 
 
 def test_files_of_folds_and_compactions_are_bound_too(folder: Path) -> None:

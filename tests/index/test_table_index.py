@@ -255,9 +255,8 @@ def test_the_read_that_finds_an_index_damaged_leaves_a_new_one(folder: Path, tab
 def test_two_builds_at_once_leave_one_entry_per_file(folder: Path, table: Table) -> None:
     files = table.snapshot().base
     entries, _ = table_index.read_entries(table.base_path, files)
-    assert entries is not None
 
-    index_of(table).add(table.snapshot().base_version, [entries])
+    index_of(table).add(table.snapshot().base_version, entries)
 
     found = table.inspect_index().base
     assert found is not None
@@ -314,8 +313,7 @@ def test_an_entry_of_a_file_with_another_size_is_not_believed(table: Table, expe
 def test_a_file_that_stands_twice_in_the_index_counts_once(table: Table, expected: list[dict[str, Any]]) -> None:
     index, snapshot = index_of(table), table.snapshot()
     entries, _ = table_index.read_entries(index.data, snapshot.base[:2])
-    assert entries is not None
-    index.add(snapshot.base_version, [entries])
+    index.add(snapshot.base_version, entries)
 
     with Lake(table._internals.runtime.root, settings=SETTINGS) as other:
         again = other.table("a.t")
@@ -779,8 +777,7 @@ def test_a_check_finds_entries_that_are_not_what_the_file_says(table: Table) -> 
     first, second, *others = snapshot.base
     wrong = footer_of(read_footer(index.data / first.path), "a footer")
     right, _ = table_index.read_entries(index.data, [first])
-    assert right is not None
-    entries = [right, entry_of(wrong, second.path, second.size_bytes), entry_of(wrong, "gone.parquet", 5)]
+    entries = [*right, entry_of(wrong, second.path, second.size_bytes), entry_of(wrong, "gone.parquet", 5)]
     create_index(
         table._internals.runtime.store, index.path, table._internals.incarnation, snapshot.base_version, entries
     )

@@ -13,8 +13,8 @@ from lithify import Lake, Settings, Table
 from lithify.core.predicates import Compare
 from lithify.core.read_plan import Source
 from lithify.files import footer_cache
+from lithify.files.examine import Examined, Named
 from lithify.index import footers, rebuild
-from lithify.index.examine import Examined, Named
 from lithify.index.footer_reader import entries_of, footers_of
 from support.golden_sidecars import types_table
 

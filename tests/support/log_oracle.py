@@ -20,6 +20,7 @@ from support.bags import bag
 
 GENERATION = "lithify.generation"
 WATERMARK_TXN, SEQ, OP = "lithify.folded", "_seq", "_op"
+GIVEN, NTH = "_lithify_given", "_lithify_nth"
 BASE_SEQ = -1
 
 
@@ -114,8 +115,10 @@ def _merged(changes: Replayed, base: Replayed) -> list[dict[str, Any]]:
     deleted = [entry for entry in pending if entry[2] == "delete"]
     with duckdb.connect(config={"threads": 1}) as connection:
         connection.execute("set timezone = 'UTC'")
-        _scan(connection, "written", written, columns)
+        _scan(connection, "written", written, [*columns, GIVEN, NTH])
         _scan(connection, "deleted", deleted, key or _delete_columns(connection, deleted))
+        if any(op == "update" for _, _, op in pending):
+            return _updated(connection, columns, key, order_by)
         text = _keyless(columns, connection) if not key else _keyed(columns, key, order_by)
         return [dict(zip(columns, row, strict=True)) for row in connection.execute(text).fetchall()]
 
@@ -156,6 +159,36 @@ def _delete_columns(connection: duckdb.DuckDBPyConnection, deleted: Sequence[tup
 def _keyed(columns: Sequence[str], key: Sequence[str], order_by: str | None) -> str:
     shown, keys = ", ".join(f'"{c}"' for c in columns), ", ".join(f'"{c}"' for c in key)
     rank = f'"{order_by}" desc nulls last, _seq desc' if order_by else "_seq desc"
+    return f"""
+        {_open(key)}
+        select {shown} from open qualify row_number() over (partition by {keys} order by {rank}) = 1
+    """
+
+
+def _updated(
+    connection: duckdb.DuckDBPyConnection, columns: Sequence[str], key: Sequence[str], order_by: str | None
+) -> list[dict[str, Any]]:
+    """One line after the other: some of them give some columns alone. An older one counts for nothing."""
+    found = connection.execute(f"{_open(key)} select * from open order by _seq, {NTH} nulls first")
+    names = [column[0] for column in found.description]
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for values in found.fetchall():
+        line = dict(zip(names, values, strict=True))
+        place = tuple(line[column] for column in key)
+        given = columns if line["_op"] != "update" else [*key, *line[GIVEN].strip(",").split(",")]
+        if place not in rows:
+            rows[place] = dict.fromkeys(columns)
+        elif order_by and (line[order_by] is not None, line[order_by]) < (
+            (rows[place][order_by] is not None, rows[place][order_by])
+        ):
+            continue
+        rows[place].update({column: line[column] for column in given if column})
+    return list(rows.values())
+
+
+def _open(key: Sequence[str]) -> str:
+    """The lines that count."""
+    keys = ", ".join(f'"{c}"' for c in key)
     same = " and ".join(f'w."{c}" = b."{c}"' for c in key)
     # Nothing at or below the last delete, or below the last replace, of a key counts any more.
     return f"""
@@ -170,7 +203,6 @@ def _keyed(columns: Sequence[str], key: Sequence[str], order_by: str | None) -> 
             select w.* from written w left join barriers b on {same}
             where b._seq is null or w._seq > b._seq or (w._seq = b._seq and b._op = 'replace')
         )
-        select {shown} from open qualify row_number() over (partition by {keys} order by {rank}) = 1
     """
 
 

@@ -6,6 +6,7 @@ show, one that was refused must not, and one whose end nobody knows (killed, or 
 all: so a few candidates are left, and what is read must be one of them.
 
 Each write to a keyed table also sets the owner's counter row, so that a reader can tell a write that shows in part.
+Updates and MERGE leave the column `w` as it was, which says in which write all of the row was set.
 """
 
 from __future__ import annotations
@@ -14,18 +15,19 @@ import datetime as dt
 import json
 import os
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 
-from lithify import Commit, Lake
+from lithify import Commit, Executed, Lake
 
 COUNTER = 999
 KEYS = 60
-_OWN = [("o", pa.int64()), ("k", pa.int64()), ("n", pa.int64()), ("v", pa.string())]
+_OWN = [("o", pa.int64()), ("k", pa.int64()), ("n", pa.int64()), ("v", pa.string()), ("w", pa.int64())]
 _DAY_0 = dt.datetime(2026, 9, 21, tzinfo=dt.UTC)
 
 
@@ -89,18 +91,22 @@ def make(rng: random.Random, n: int, appended: list[int]) -> dict[str, Any]:
     write["at"] = n if rng.random() < 0.6 else max(1, n - rng.randint(1, 40))
     write["hours"] = [None if rng.random() < 0.05 else rng.randrange(72) for _ in write["keys"]]
     chance = rng.random()
+    for kind, below in (("upsert", 0.3), ("replace", 0.38), ("load", 0.5), ("update", 0.64), ("merge", 0.72)):
+        if chance < below:
+            # A statement sets what it names, whatever is newer; its owner keeps to the order.
+            return {**write, "kind": kind, **({"at": n} if kind == "merge" else {})}
     if chance < 0.88:
-        return {**write, "kind": "upsert" if chance < 0.6 else "replace" if chance < 0.68 else "delete"}
+        return {**write, "kind": "delete"}
     low = rng.randrange(KEYS)
     return {**write, "kind": "delete_where", "low": low, "high": low + rng.randint(1, 20)}
 
 
-def perform(lake: Lake, owner: int, write: Mapping[str, Any]) -> Commit:
+def perform(lake: Lake, owner: int, write: Mapping[str, Any]) -> Commit | Executed:
     kind, n, name = KINDS[write["table"]], write["n"], write["table"]
     table, batch_id = lake.table(name), write["batch_id"] and f"{owner}-{write['batch_id']}"
     match write["kind"]:
         case "append":
-            rows = [{"i": i, "o": owner, "k": 0, "n": n, "v": "z"} for i in range(write["rows"])]
+            rows = [{"i": i, "o": owner, "k": 0, "n": n, "v": "z", "w": n} for i in range(write["rows"])]
             return table.append(rows, batch_id=batch_id)
         case "delete" if not kind.key:
             return table.delete([{"o": owner, "n": m} for m in write["keys"]], batch_id=batch_id)
@@ -115,11 +121,39 @@ def perform(lake: Lake, owner: int, write: Mapping[str, Any]) -> Commit:
         case operation:
             hours = dict(zip(write["keys"], write["hours"], strict=True))
             rows = [_row(kind, owner, k, n, write["at"], hours[k]) for k in write["keys"]]
-            return getattr(table, operation)([*rows, _row(kind, owner, COUNTER, n, n, 0)], batch_id=batch_id)
+            rows.append(_row(kind, owner, COUNTER, n, n, 0))
+            match operation:
+                case "update":
+                    kept = {"w", kind.time}
+                    return table.update([{c: v for c, v in row.items() if c not in kept} for row in rows], batch_id)
+                case "load":
+                    with patch("lithify.write.load.LOAD_ROWS_MIN", 1):
+                        return table.upsert(pa.Table.from_pylist(rows, kind.columns), batch_id=batch_id)
+                case "merge":
+                    return lake.execute(_merge(kind, rows), batch_id=batch_id)
+            return getattr(table, operation)(rows, batch_id=batch_id)
+
+
+def _merge(kind: Kind, rows: Sequence[Mapping[str, Any]]) -> str:
+    names = [name for name in kind.columns.names if name != kind.time]
+    lines = ", ".join("(" + ", ".join(_literal(row[name]) for name in names) + ")" for row in rows)
+    matched = " and ".join(f"t.{name} = s.{name}" for name in kind.key)
+    told = ", ".join(f"{name} = s.{name}" for name in names if name not in (*kind.key, "w"))
+    # The column of times is given to none: a new row has null there.
+    given = ", ".join([f"s.{name}" for name in names] + ["null"] * (kind.time is not None))
+    return (
+        f"merge into {kind.name} t using (values {lines}) as s({', '.join(names)}) on {matched} "
+        f"when matched then update set {told} "
+        f"when not matched then insert ({', '.join([*names, *([kind.time] if kind.time else [])])}) values ({given})"
+    )
+
+
+def _literal(value: Any) -> str:
+    return str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
 
 
 def _row(kind: Kind, owner: int, k: int, n: int, at: int | None, hour: int | None) -> dict[str, Any]:
-    row = {**kind.key_of(owner, k), "o": owner, "k": k, "n": n, "v": text_of(kind.name, owner, k, n)}
+    row = {**kind.key_of(owner, k), "o": owner, "k": k, "n": n, "v": text_of(kind.name, owner, k, n), "w": n}
     if kind.order_by:
         row[kind.order_by] = at
     if kind.time:
@@ -131,7 +165,7 @@ def text_of(table: str, owner: int, k: int, n: int) -> str:
     return f"{table}-{owner}-{k}-{n}"
 
 
-# What an owner's rows in a table come to: of an appending one, how many rows each append has; else (n, at) by key.
+# What an owner's rows in a table come to: of an appending one, how many rows each append has; else (n, at, w) by key.
 State = dict[int, Any]
 
 
@@ -148,9 +182,11 @@ def applied(state: State, write: Mapping[str, Any]) -> State:
         case operation:
             for k in [*keys, COUNTER]:
                 at = (n if k == COUNTER else write["at"]) if ordered else None
-                if operation == "upsert" and ordered and k in state and at < state[k][1]:
+                if operation in ("upsert", "load", "update") and ordered and k in state and at < state[k][1]:
                     continue
-                state[k] = n, at
+                # An update that inserts gives nothing but the columns that it sets.
+                stays = state[k][2] if k in state else None if operation == "update" else n
+                state[k] = n, at, stays if operation in ("update", "merge") else n
     return state
 
 
@@ -164,7 +200,7 @@ def found(table: str, rows: Iterable[Mapping[str, Any]]) -> dict[int, State]:
         elif row["k"] in state or row["v"] != text_of(table, row["o"], row["k"], row["n"]):
             state[row["k"]] = "doubled or mangled", dict(row), state.get(row["k"])
         else:
-            state[row["k"]] = row["n"], row.get("at")
+            state[row["k"]] = row["n"], row.get("at"), row["w"]
     return states
 
 

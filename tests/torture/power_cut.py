@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -186,6 +187,7 @@ class Disk:
 
 Operation = Callable[[Lake], Any]
 KEYED = pa.schema([("id", pa.int64()), ("v", pa.string())])
+WIDE = pa.schema([*KEYED, ("w", pa.int64())])
 TIMED = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("v", pa.string())])
 
 
@@ -210,6 +212,28 @@ def _many(start: int, v: str) -> Operation:
     """More rows than a change file may have without an entry in the sidecar."""
     rows = pa.table({"id": range(start, start + 25_000), "v": [v] * 25_000})
     return _on(lambda t: t.upsert(rows))
+
+
+def _load(start: int, count: int, v: str, batch_id: str | None = None) -> Operation:
+    """As many rows are written: as a stream, in files of their own."""
+
+    def work(table: Any) -> None:
+        with patch("lithify.write.load.LOAD_ROWS_MIN", 1):
+            table.upsert(pa.table({"id": range(start, start + count), "v": [v] * count}), batch_id, missing="null")
+
+    return _on(work)
+
+
+def _merge(first: int, last: int, v: str) -> Operation:
+    lines = ", ".join(f"({i}, '{v}')" for i in range(first, last))
+    return lambda lake: lake.execute(
+        f"merge into a.t t using (values {lines}) as s(id, v) on t.id = s.id when matched and t.v = 'gone' then delete "
+        "when matched then update set v = s.v when not matched then insert (id, v) values (s.id, s.v)"
+    )
+
+
+def _update(*ids: int, missing: str = "insert", **given: Any) -> Operation:
+    return _on(lambda t: t.update([{"id": i, **given} for i in ids], missing=missing))
 
 
 def _vacuum(lake: Lake) -> None:
@@ -245,6 +269,13 @@ PROGRAMS: dict[str, tuple[Operation, ...]] = {
         *(_on(lambda t: t.set_options({"fold_files_max": 9})), _put(54)),
         *(2 * (_on(lambda t: t.upsert([{"id": 60, "v": "x"}], "b1", missing="null")),)),
         *(_cycle, _put(61), _vacuum, _put(62), _trim, _FOLD),
+    ),
+    "changed": (
+        *(_create(WIDE, key="id"), _load(0, 40, "a"), _update(1, 2, 50, w=1), _merge(30, 45, "m"), _FOLD),
+        *(_update(1, v="u"), _update(2, w=2), _merge_changes, _update(2, 3, v="gone"), _merge(0, 5, "n"), _FOLD),
+        *(_load(20, 60, "b", "l1"), _load(20, 60, "b", "l1"), _update(25, 900, w=3, missing="skip"), _FOLD, _COMPACT),
+        *(_on(lambda t: t.delete([25, 26])), _update(25, w=4), _merge(24, 28, "o"), _cycle, _update(24, v="p")),
+        *(_vacuum, _load(0, 5, "c"), _trim, _merge(2, 9, "q"), _FOLD),
     ),
     "keyless": (
         *(_create(), _put(*range(10)), _FOLD, _put(1, 1), _on(lambda t: t.delete([{"id": 1}])), _put(1), _FOLD),

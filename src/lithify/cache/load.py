@@ -21,6 +21,7 @@ from lithify.cache.memory_account import MemoryAccount, Reservation
 from lithify.cache.strings import DICTIONARY, INLINE_BYTES_MAX, VIEW
 from lithify.core.read_plan import ReadPlan, Source
 from lithify.errors import Unavailable
+from lithify.files.examine import check_foreign
 from lithify.files.local_files import bring
 from lithify.files.open_parquet import corrupt, open_file
 from lithify.files.parquet import completed
@@ -63,7 +64,9 @@ def load(plan: ReadPlan, names: Sequence[str], budget: MemoryAccount, check: Che
     by = [name for name in plan.by if overlay.hidden.num_rows]
     reading = _Reading(plan, names, by, budget, check)
     sources = [*((source, False) for source in plan.clean), *((source, True) for source in plan.touched)]
-    bring((source.path, source.size_bytes) for source, _ in sources)
+    files = [(source.path, source.size_bytes) for source, _ in sources]
+    bring(files)
+    check_foreign(files)
     threads = min(os.cpu_count() or 1, len(sources) // FILES_PER_THREAD)
     if threads > 1:
         with ThreadPoolExecutor(threads) as pool:

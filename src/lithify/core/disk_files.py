@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from lithify.core.names import is_job_folder
+
+ADOPTED = "adopt"
 _SMALL_WRITE = re.compile(r"write-[0-9a-f]{32}\.parquet")
 
 
@@ -21,6 +24,15 @@ class DiskFile:
 
 def is_small_write(name: str) -> bool:
     return _SMALL_WRITE.fullmatch(name) is not None
+
+
+def is_written_here(path: str) -> bool:
+    """Whether Lithify gives such a path to a data file that it writes: of a small write, or in the folder of a job, or
+    of a partition there. What was adopted lies in a folder of that kind too, and is another writer's.
+    """
+    *folders, name = path.split("/")
+    folder = next((folder for folder in reversed(folders) if "=" not in folder), "")
+    return is_small_write(name) or (is_job_folder(folder) and not folder.startswith(f"{ADOPTED}-"))
 
 
 def lies_inside(path: str) -> bool:

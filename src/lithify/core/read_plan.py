@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from lithify.core.disk_files import ADOPTED
 from lithify.core.html import Shown
 from lithify.core.names import is_job_folder
 from lithify.core.ops import Op, Overlay
 from lithify.core.schema import TableSchema
-from lithify.core.snapshot import ADOPTED, DataFile, Snapshot
+from lithify.core.snapshot import DataFile, Snapshot
 
 if TYPE_CHECKING:
     from lithify.core.predicates import Predicate

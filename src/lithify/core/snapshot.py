@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from lithify.core.disk_files import ADOPTED
 from lithify.core.expiry import Cutoff
 from lithify.core.html import Shown
 from lithify.core.names import is_job_folder
@@ -27,7 +28,7 @@ class Bounds(NamedTuple):
 
 
 UNKNOWN = Bounds(None, None, None)
-ADOPTED, FOREIGN = "adopt", "foreign"
+FOREIGN = "foreign"
 
 
 @dataclass(frozen=True)

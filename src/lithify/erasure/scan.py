@@ -23,6 +23,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lithify.core.disk_files import is_written_here
 from lithify.core.json_out import parsed
 from lithify.erasure.bounds import StatedValues
 from lithify.erasure.finder import Finder
@@ -30,6 +31,7 @@ from lithify.erasure.key_rows import Keys
 from lithify.erasure.needles import Needle, Spelling, spellings, text_of
 from lithify.erasure.pages import pages
 from lithify.errors import Corruption, LithifyError
+from lithify.files.examine import examine
 from lithify.files.open_parquet import open_bytes
 
 PLACES_MAX = 1000
@@ -73,8 +75,13 @@ class _Scan:
         self._found = Found()
         self._columns: dict[Spelling, str] = {}
         self._finder, self._stated = Finder(()), StatedValues(frozenset())
+        self._unsafe: dict[str, LithifyError] = {}
 
     def run(self) -> Found:
+        # Pages are told by what footers say of columns, which ends a process where these are damaged or encrypted.
+        found = (str(path) for root in self._roots for path in self._files(root) if path.suffix == ".parquet")
+        foreign = [(path, None) for path in found if not is_written_here(path)]
+        self._unsafe = examine(foreign)
         free, bounded = self._not_shared()
         told = [*((n, False) for n in free), *((n, True) for n in bounded)]
         for needle, is_bounded in told:
@@ -157,6 +164,8 @@ class _Scan:
 
     def _decoded(self, path: Path, shown: str, data: bytes) -> None:
         inside = path.name.removeprefix(".")
+        if (problem := self._unsafe.get(str(path))) is not None:
+            raise problem
         if data[:4] == b"PAR1":
             self._parquet(path, shown, data)
         elif path.suffix == ".parquet" and not path.name.startswith("."):

@@ -2,19 +2,21 @@
 
 Where the index says in which part of the footer they are described, only that part is read (`footer_parts`); else the
 whole footer. Both are kept, the least recently used go first. A file never changes, but somebody may put another one in
-its place: what is kept belongs to a file of this size that was last written to at this moment.
+its place: what is kept belongs to a file of this size and tag.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import PurePath
 from typing import NamedTuple
 
 import pyarrow.parquet as pq
 
 from lithify.core.read_plan import Source
+from lithify.files.examine import check_foreign
 from lithify.files.footer_parts import read_part
 from lithify.files.local_files import bring_soon, is_far
 from lithify.files.open_parquet import open_far, open_file
@@ -26,7 +28,7 @@ MEMORY_SHARE = 6
 # An object that was opened so often is brought after all; of so many it is counted.
 FAR_OPENS_MAX = 8
 FAR_KNOWN_MAX = 10_000
-_AFAR = 0  # in place of a time: of an object that is not here
+_AFAR = 0  # in place of a tag: of an object that is not here
 
 
 class Opened(NamedTuple):
@@ -50,6 +52,25 @@ class _Footer(NamedTuple):
 _Key = tuple[str, int, int, tuple[int, ...] | None]
 
 
+def open_for(
+    path: PurePath | str, size_bytes: int, columns: Sequence[str], groups: Callable[[int], Sequence[int]]
+) -> pq.ParquetFile:
+    """For a reader of these columns, where the file has them, and of the row groups that `groups` says, told how many
+    there are. Less than half of a far object is read as `open_far` does.
+    """
+    if not is_far(path, size_bytes):
+        return open_file(path, size_bytes)
+    check_foreign([(str(path), size_bytes)])
+    file = open_far(path, size_bytes)
+    wanted, metadata = set(columns), file.metadata
+    chosen = [metadata.row_group(number) for number in groups(metadata.num_row_groups)]
+    leaves = [
+        number for number in range(metadata.num_columns) if file.schema.column(number).path.split(".")[0] in wanted
+    ]
+    wanted_bytes = sum(group.column(leaf).total_compressed_size for group in chosen for leaf in leaves)
+    return file if 2 * wanted_bytes < size_bytes else open_file(path, size_bytes)
+
+
 class Footers:
     def __init__(self, bytes_max: int = CACHED_BYTES_MAX) -> None:
         self._cached: OrderedDict[_Key, _Footer] = OrderedDict()
@@ -71,11 +92,11 @@ class Footers:
         path, size_bytes = source.path, source.size_bytes
         if is_far(path, size_bytes):
             return self._open_far(source)
-        moment = check_whole(path, size_bytes)
-        whole: _Key = path, size_bytes, moment, None
+        tag = check_whole(path, size_bytes)
+        whole: _Key = path, size_bytes, tag, None
         known = self._find(whole)
         if known is None and source.groups is not None and source.part is not None:
-            key = path, size_bytes, moment, source.groups
+            key = path, size_bytes, tag, source.groups
             part = self._find(key)
             metadata = read_part(path, size_bytes, source.part) if part is None else part.metadata
             if metadata is not None:

@@ -81,7 +81,7 @@ def _bytes_of(path: str, size_bytes: int, part: FooterPart) -> bytes | None:
     fd = use(path, size_bytes, lambda local: os.open(local, os.O_RDONLY | os.O_CLOEXEC))
     try:
         found = os.fstat(fd)
-        if found.st_size != size_bytes or tag_of(found) != part.tag:
+        if found.st_size != size_bytes or tag_of(path, found) != part.tag:
             return None
         head = os.pread(fd, part.first, begin)
         groups = [os.pread(fd, group.length, begin + group.begin) for group in part.groups]

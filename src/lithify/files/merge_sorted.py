@@ -26,6 +26,7 @@ from lithify.core.arrow_rows import sort_by
 from lithify.core.column_types import Family, type_of
 from lithify.errors import Corruption
 from lithify.files.addresses import path_of
+from lithify.files.examine import check_foreign
 from lithify.files.key_checksum import added, fingerprint, fingerprint_of_file
 from lithify.files.local_files import bring
 from lithify.files.open_parquet import open_file
@@ -83,7 +84,9 @@ class MergeResult:
 
 
 def merge_files(task: MergeTask) -> MergeResult:
-    bring((source.path, source.size_bytes) for source in task.sources)
+    files = [(source.path, source.size_bytes) for source in task.sources]
+    bring(files)
+    check_foreign(files)
     runs = [_Run(source, task) for source in task.sources]
     while True:
         try:

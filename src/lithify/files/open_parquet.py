@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from lithify.errors import Corruption, InvalidRequest, LithifyError, NotFound
 from lithify.files.addresses import BucketPath, is_remote
-from lithify.files.local_files import at_hand, forget, is_far, is_on_its_way, read_far, use
+from lithify.files.local_files import at_hand, forget, is_on_its_way, read_far, use
 from lithify.files.os_errors import os_error, translated
 from lithify.files.read_proof import Damaged, Vanished, check_size, tag_of, tag_of_time
 from lithify.files.scratch import Scratch
@@ -86,24 +86,6 @@ def open_far(path: PurePath | str, size_bytes: int, metadata: pq.FileMetaData | 
     known = metadata or footer_of(read_footer(path, size_bytes), path).metadata
     # Arrow asks for all columns of a row group at once then, which lie side by side.
     return _opened(pa.PythonFile(read_far(path, size_bytes), "r"), known, pre_buffer=True)
-
-
-def open_for(
-    path: PurePath | str, size_bytes: int, columns: Sequence[str], groups: Callable[[int], Sequence[int]]
-) -> pq.ParquetFile:
-    """For a reader of these columns, where the file has them, and of the row groups that `groups` says, told how many
-    there are. Less than half of a far object is read as `open_far` does.
-    """
-    if not is_far(path, size_bytes):
-        return open_file(path, size_bytes)
-    file = open_far(path, size_bytes)
-    wanted, metadata = set(columns), file.metadata
-    chosen = [metadata.row_group(number) for number in groups(metadata.num_row_groups)]
-    leaves = [
-        number for number in range(metadata.num_columns) if file.schema.column(number).path.split(".")[0] in wanted
-    ]
-    wanted_bytes = sum(group.column(leaf).total_compressed_size for group in chosen for leaf in leaves)
-    return file if 2 * wanted_bytes < size_bytes else open_file(path, size_bytes)
 
 
 def read_open(file: pq.ParquetFile, path: PurePath | str, columns: Sequence[str] | None = None) -> pa.Table:
@@ -263,7 +245,7 @@ def read_tagged_footer(path: PurePath | str, size_bytes: int | None = None) -> t
             return _footer_from(partial(_tail_of_object, path), path, size_bytes)
         fd = use(path, size_bytes, lambda local: os.open(local, os.O_RDONLY))
         try:
-            return _footer_from(partial(_tail_of_file, fd), path, size_bytes)
+            return _footer_from(partial(_tail_of_file, path, fd), path, size_bytes)
         finally:
             os.close(fd)
     except NotFound as error:
@@ -297,9 +279,9 @@ def _footer_from(tail_of: Tail, path: PurePath | str, size_bytes: int | None) ->
     return tail[-8 - length : -8], tag
 
 
-def _tail_of_file(fd: int, length: int) -> tuple[bytes, int, int]:
+def _tail_of_file(path: PurePath | str, fd: int, length: int) -> tuple[bytes, int, int]:
     found = os.fstat(fd)
-    return os.pread(fd, length, max(found.st_size - length, 0)), found.st_size, tag_of(found)
+    return os.pread(fd, length, max(found.st_size - length, 0)), found.st_size, tag_of(path, found)
 
 
 def _tail_of_object(path: PurePath | str, length: int) -> tuple[bytes, int, int]:

@@ -15,15 +15,20 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable
+from functools import lru_cache
+from pathlib import PurePath
 from typing import NamedTuple, TypeVar
 
 from lithify.errors import Conflict, Corruption, Unavailable
+from lithify.files.addresses import is_remote
 from lithify.files.local_files import at_hand, use
 from lithify.files.os_errors import os_error
 
 T = TypeVar("T")
 
 LOOKS_MAX = 5
+# File systems whose inodes may be others after a while, or after the next mount, by the beginnings of their names.
+_NUMBERED_AS_MET = ("fuse", "vfat", "msdos", "exfat", "cifs", "smb", "9p")
 
 
 class Vanished(Corruption):
@@ -44,7 +49,7 @@ class Damaged(Corruption):
 class Mark(NamedTuple):
     path: str
     size_bytes: int
-    mtime_ns: int
+    tag: int
 
 
 class Marks:
@@ -59,13 +64,13 @@ class Marks:
 
     def check(self) -> None:
         """Raises unless every file is there as it was."""
-        for path, size_bytes, mtime_ns in self._marks:
-            if check_whole(path, size_bytes) != mtime_ns:
-                raise Corruption(f"{path} was written to while it was read: read again", path=path)
+        for path, size_bytes, tag in self._marks:
+            if check_whole(path, size_bytes) != tag:
+                raise Corruption(f"{path} was written to, or replaced, while it was read: read again", path=path)
 
 
 def check_whole(path: str, size_bytes: int) -> int:
-    """Name a file that is missing or has another size than its log says. Answers when it was last written to."""
+    """Name a file that is missing or has another size than its log says. Answers its tag."""
     try:
         found = use(path, size_bytes, os.stat)
     except (FileNotFoundError, NotADirectoryError):
@@ -73,7 +78,7 @@ def check_whole(path: str, size_bytes: int) -> int:
     except OSError as error:
         raise os_error(error, path) from error
     check_size(path, found.st_size, size_bytes)
-    return found.st_mtime_ns
+    return tag_of(path, found)
 
 
 def check_size(path: str, found_bytes: int, size_bytes: int) -> None:
@@ -85,15 +90,17 @@ def check_size(path: str, found_bytes: int, size_bytes: int) -> None:
         )
 
 
-def tag_of(found: os.stat_result) -> int:
-    """What tells a file from another of its name and size, as a number that is not 0: here when it was last written to.
-    Copies that keep times keep it; those of objects have the object's tag for a time (`local_copies`).
+def tag_of(path: PurePath | str, found: os.stat_result) -> int:
+    """What tells a file from another of its name and size, as a number that is not 0: when it was last written to, and
+    its inode, because times can be equal. Copies of objects have the object's tag for a time (`local_copies`), and
+    any inode.
     """
-    return tag_of_time(found.st_mtime_ns)
+    stable = not is_remote(path) and _inodes_last(found.st_dev)
+    return tag_of_time(found.st_mtime_ns, found.st_ino if stable else None)
 
 
-def tag_of_time(time_ns: int) -> int:
-    text = str(time_ns).encode()
+def tag_of_time(time_ns: int, inode: int | None = None) -> int:
+    text = (str(time_ns) if inode is None else f"{time_ns} {inode}").encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") or 1
 
 
@@ -102,11 +109,32 @@ def tag_at(path: str) -> int:
     if (local := at_hand(path)) is None:
         raise Unavailable(f"{path} is not on this machine yet")
     try:
-        return tag_of(os.stat(local))
+        return tag_of(path, os.stat(local))
     except (FileNotFoundError, NotADirectoryError):
         raise Vanished.at(path) from None
     except OSError as error:
         raise os_error(error, path) from error
+
+
+@lru_cache(maxsize=64)
+def _inodes_last(device: int) -> bool:
+    """Whether a file has the same inode whenever it is asked for: not where it is numbered as it is met. A device that
+    is not known by its number is one of a file system with several of them, which keep inodes.
+    """
+    try:
+        with open("/proc/self/mountinfo") as mounts:
+            kinds = [line.partition(" - ")[2].split()[0] for line in mounts if line.split()[2] == _named(device)]
+    except OSError:  # no Linux
+        return True
+    return all(map(keeps_inodes, kinds))
+
+
+def keeps_inodes(file_system: str) -> bool:
+    return not file_system.startswith(_NUMBERED_AS_MET)
+
+
+def _named(device: int) -> str:
+    return f"{os.major(device)}:{os.minor(device)}"
 
 
 def look_again(read: Callable[[], T]) -> T:

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from lithify.files.examine import check_foreign
 from lithify.files.open_parquet import Footer, column_orders, footer_of, read_footer
 
 STATS_TEXT_MAX = 64
@@ -124,6 +125,7 @@ class Range(NamedTuple):
 
 def ranges_of(path: PurePath, column: str, size_bytes: int | None = None) -> list[Range] | None:
     """Of each row group of a file; None where its footer does not say or is not believed."""
+    check_foreign([(str(path), size_bytes)])
     footer = footer_of(read_footer(path, size_bytes), path)
     metadata = footer.metadata
     column_index = next((i for i in range(metadata.num_columns) if metadata.schema.column(i).path == column), None)

@@ -14,9 +14,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from lithify.errors import Corruption, InvalidRequest, LithifyError, NotFound, Unavailable
+from lithify.files.examine import BATCH_FILES, NUMBER_BYTES
 from lithify.files.local_files import keep_copies_in
 from lithify.files.open_parquet import Footer, corrupt
-from lithify.index.examine import BATCH_FILES, NUMBER_BYTES
 from lithify.index.footer_reader import Read, entries_of, footers_of, path_of
 
 ADDRESS_BYTES = 8 * 2**30

@@ -11,8 +11,8 @@ from pathlib import PurePath
 from lithify.core.snapshot import DataFile
 from lithify.errors import LithifyError
 from lithify.files import addresses
-from lithify.files.open_parquet import Footer, column_orders, footer_of, read_tagged_footer
-from lithify.index.examine import Named, examine
+from lithify.files.examine import Named, read_by_child
+from lithify.files.open_parquet import Footer, footer_of, read_tagged_footer
 from lithify.index.footers import Entries
 
 FOOTER_THREADS, HANDFUL = 8, 16
@@ -24,38 +24,25 @@ EntriesRead = tuple[bytes | None, dict[str, LithifyError]]
 
 @dataclass(frozen=True)
 class FooterTask:
-    """`examined`: none of these files ends the process that reads its footer."""
+    """None of these files may be one that ends the process that reads its footer."""
 
     data: str
     files: tuple[DataFile, ...]
-    examined: bool = False
 
 
 def read_footers(task: FooterTask) -> EntriesRead:
-    return read_entries(addresses.path_of(task.data), task.files, examined=task.examined)
+    return entries_of(task.data, footers_of(task.data, named(task.files)))
 
 
-def read_entries(data: PurePath, files: Sequence[DataFile], *, examined: bool = False) -> EntriesRead:
-    """One block of these files' footers (None: of none of them), and what is wrong with the others, by path.
-
-    Footers of other writers that do not end as all footers do nowadays (`column_orders`) may be those of an old writer,
-    or encrypted in part, which ends the process: they are examined first, unless they were.
+def read_entries(data: PurePath, files: Sequence[DataFile]) -> tuple[list[bytes], dict[str, LithifyError]]:
+    """Blocks of these files' footers, and what is wrong with the others, by path. What footers of other writers say is
+    read by a child.
     """
     folder = str(data)
-    reads: Iterable[Read] = footers_of(folder, named(files))
-    problems: dict[str, LithifyError] = {}
-    if not examined:
-        reads = list(reads)
-        foreign = {file.path for file in files if file.is_foreign}
-        odd = [
-            file
-            for file, read in reads
-            if file[0] in foreign and not isinstance(read, LithifyError) and not column_orders(read[0])[0]
-        ]
-        problems = examine(odd, folder)
-        reads = [(file, read) for file, read in reads if file[0] not in problems]
-    entries, more = entries_of(folder, reads)
-    return entries, problems | more
+    read = [entries_of(folder, footers_of(folder, named([file for file in files if not file.is_foreign])))]
+    for some in read_by_child(named([file for file in files if file.is_foreign]), folder):
+        read.append((some.entries, some.problems))
+    return [entries for entries, _ in read if entries], {path: p for _, found in read for path, p in found.items()}
 
 
 def entries_of(

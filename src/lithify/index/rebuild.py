@@ -23,8 +23,8 @@ import numpy.typing as npt
 from lithify.core.read_plan import source_of
 from lithify.core.snapshot import DataFile, Snapshot
 from lithify.errors import Corruption, LithifyError, NotFound
+from lithify.files.examine import examine, read_by_child
 from lithify.index.block import Block, parse
-from lithify.index.examine import examine, read_by_child
 from lithify.index.footer_reader import FooterTask, named, read_entries, read_footers
 from lithify.index.format import CHUNK_ARRAYS, VERSION, Array
 from lithify.index.lookup import Coverage, Files
@@ -200,13 +200,13 @@ def _read(
         for some in read_by_child(named(foreign), str(index.data)):
             yield len(some.files), some.entries, some.problems
         for batch in _batches([file for file in files if examined or not file.is_foreign], BATCH_FILES):
-            yield len(batch), *read_entries(index.data, batch, examined=True)
+            yield len(batch), *read_footers(FooterTask(str(index.data), tuple(batch)))
         return
     if problems := examine(named(foreign), str(index.data)):
         yield len(problems), None, problems
         files = [file for file in files if file.path not in problems]
     for wave in _batches(files, WAVE_FILES):
-        tasks = [FooterTask(str(index.data), tuple(batch), examined=True) for batch in _batches(wave, BATCH_FILES)]
+        tasks = [FooterTask(str(index.data), tuple(batch)) for batch in _batches(wave, BATCH_FILES)]
         for task, (entries, problems) in zip(tasks, handles.runtime.compute.run(read_footers, tasks), strict=True):
             yield len(task.files), entries, problems
 
@@ -261,14 +261,13 @@ def check(handles: IndexedTable, progress: Progress = quiet) -> IndexCheck:
 
 def _different(data: PurePath, block: Block, numbers: Sequence[int], files: Sequence[DataFile]) -> list[str]:
     """Paths of the files whose footers say something else than the block does at these positions."""
-    entries, problems = read_entries(data, files)
+    blocks, problems = read_entries(data, files)
     wrong = set(problems)
-    if entries is not None:
-        real = parse(entries)
-        readable = [number for number, file in enumerate(files) if file.path not in problems]
-        paths = [files[number].path for number in readable]
-        told = np.array([numbers[number] for number in readable], np.int64)
-        wrong |= {paths[number] for number in np.flatnonzero(_differ(block, told, real)).tolist()}
+    at = {file.path: number for file, number in zip(files, numbers, strict=True)}
+    for real in map(parse, blocks):
+        paths = real.paths.to_pylist()
+        differ = _differ(block, np.array([at[path] for path in paths], np.int64), real)
+        wrong |= {paths[number] for number in np.flatnonzero(differ).tolist()}
     return [file.path for file in files if file.path in wrong]
 
 

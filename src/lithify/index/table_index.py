@@ -184,8 +184,8 @@ class TableIndex:
                 self._tell("missing" if view is None else "stale", f"{len(missing)} of {len(files)} files")
                 if len(missing) > LOOKUPS_MAX:
                     self._build_behind(version, [files.entries[position][0] for position in missing])
-                elif (found := self._look_up(version if head else None, files, missing)) is not None:
-                    made = self._joined(files, schema, view, found)
+                elif found := self._look_up(version if head else None, files, missing):
+                    made = self._joined(files, schema, view, *found)
             even = not missing and view is not None and view.files == len(files)
             if whole and not even and view is not None and version >= view.version:
                 self._forget_others(version, view, made)
@@ -229,21 +229,19 @@ class TableIndex:
             if self._store.exists(self.path):
                 self._store.delete(self.path)
 
-    def _look_up(self, version: int | None, files: Files, positions: Sequence[int]) -> Block | None:
+    def _look_up(self, version: int | None, files: Files, positions: Sequence[int]) -> list[Block]:
         """Read a few footers now. `version`: of the head, where the entries are worth keeping."""
         wanted = [files.entries[position][0] for position in positions]
         entries, _ = read_entries(self.data, wanted)
         self._tried.update(file.path for file in wanted)
-        if entries is None:
-            return None
-        found = parse(entries)
+        found = [parse(block) for block in entries]
         try:
-            if version is not None:
-                self.add(version, [entries])
+            if version is not None and entries:
+                self.add(version, entries)
                 return found
         except Exception as error:
             self.failed("written to", error)
-        self._beside = [*self._beside, found][-BESIDE_MAX:]
+        self._beside = [*self._beside, *found][-BESIDE_MAX:]
         return found
 
     def _forget_others(self, version: int, view: View, made: Coverage) -> None:
@@ -347,10 +345,10 @@ class TableIndex:
                 if self.stop.is_set():
                     return
                 batch = files[first : first + BATCH_FILES]
-                entries, _ = read_entries(self.data, batch)
+                blocks, _ = read_entries(self.data, batch)
                 self._store.step("index.read")
-                if entries is not None:
-                    self.add(version, [entries])
+                if blocks:
+                    self.add(version, blocks)
                 with self._lock:
                     self._newest()
                     self._tried.update(file.path for file in batch)

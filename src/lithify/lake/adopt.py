@@ -16,11 +16,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from lithify.core.disk_files import ADOPTED
 from lithify.core.names import TableName
 from lithify.core.partitioning import partition_strings
 from lithify.core.read_plan import Source
 from lithify.core.schema import TableSchema, define
-from lithify.core.snapshot import ADOPTED
 from lithify.core.wording import plural
 from lithify.delta.actions import LogChange, check_removable
 from lithify.delta.base import OWNER, BaseLog, refuse_demands, refuse_features
@@ -29,6 +29,7 @@ from lithify.delta.commit import commit
 from lithify.delta.log import DeltaLog
 from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
 from lithify.files.addresses import is_remote
+from lithify.files.examine import examine
 from lithify.files.local_files import bring
 from lithify.files.open_parquet import footer_of, hive_partitions, open_file, read_footer
 from lithify.files.open_storage import storage_of
@@ -36,7 +37,6 @@ from lithify.files.parquet import Layout, Written
 from lithify.files.statistics import stats_json
 from lithify.files.storage import Storage
 from lithify.files.user_files import is_folder, lies_in, parquet_files, real_path, sizes_bytes
-from lithify.index.examine import examine
 from lithify.index.rebuild import build_after_adoption
 from lithify.lake.catalog import Catalog
 from lithify.lake.drop import owner_of

@@ -16,7 +16,7 @@ from lithify.files.addresses import is_remote, path_of
 from lithify.files.local import LocalStorage
 from lithify.files.paths import not_allowed
 from lithify.files.user_files import real_path
-from lithify.settings import user_folder
+from lithify.settings_files import user_folder
 
 logger = logging.getLogger(__name__)
 

@@ -1,21 +1,43 @@
-"""Settings that go with a lake, in a file in its control folder (`settings_files`)."""
+"""Settings that go with a lake, in a file in its control folder (`settings_files`).
+
+What this user has written there is remembered by a hash, before it is written: a file with another one came from
+elsewhere, and what it says of programs and machines does not count, nor is it taken over by the next change.
+"""
 
 from __future__ import annotations
 
+import json
+import logging
 import tomllib
 from collections.abc import Mapping
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from lithify.errors import InvalidRequest, NotFound, did_you_mean
+from lithify.errors import InvalidRequest, LithifyError, NotFound, did_you_mean
 from lithify.files.addresses import is_remote
+from lithify.files.local import LocalStorage
+from lithify.files.user_files import real_path
 from lithify.lake.internals import internals
 from lithify.pipelines.entries import declared_entries
 from lithify.settings import Settings
-from lithify.settings_files import IN_LAKE, OPENERS_ONLY, check_trusted, text_value, toml_value, with_setting
+from lithify.settings_files import (
+    IN_LAKE,
+    OPENERS_ONLY,
+    check_trusted,
+    harmless,
+    hash_of,
+    is_recorded,
+    record_file,
+    recorded,
+    text_value,
+    toml_value,
+    with_setting,
+)
 
 if TYPE_CHECKING:
     from lithify.lake.lake import Lake
+
+logger = logging.getLogger(__name__)
 
 MODE = 0o644
 WAIT_S_MAX = 10.0
@@ -42,11 +64,13 @@ def change_settings(lake: Lake, chosen: Mapping[str, str | None]) -> PurePath:
         check_trusted(file)
         try:
             text = (before or b"").decode()
-            tomllib.loads(text)
+            said = tomllib.loads(text)
         except ValueError as error:
             raise InvalidRequest(f"{file} is no TOML ({error}): correct it by hand first") from error
+        _check_ours(file, before, {name: value for name, value in said.items() if name not in chosen})
         for name, value in chosen.items():
             text = _changed(text, name, value)
+        _record(file, before, text.encode())
         return text.encode()
 
     store = internals(lake).runtime.store
@@ -55,6 +79,34 @@ def change_settings(lake: Lake, chosen: Mapping[str, str | None]) -> PurePath:
     except NotFound as error:
         raise InvalidRequest(f"{lake.path} has no control folder: {error}") from error
     return file
+
+
+def _check_ours(file: PurePath, before: bytes | None, staying: Mapping[str, object]) -> None:
+    _, reasons = harmless({name: value for name, value in staying.items() if name not in OPENERS_ONLY})
+    if before is not None and reasons and not is_recorded(file, before):
+        raise InvalidRequest(
+            f"{file} was not written by `lithify set` of yours as it is, and says {'; '.join(reasons.values())}: look "
+            "into it, and set these too, to what you mean, or take them away (NAME=default)"
+        )
+
+
+def _record(file: PurePath, before: bytes | None, after: bytes) -> None:
+    """That this user writes it. What stands there until then stays known."""
+    path, store, real = record_file(), LocalStorage(), real_path(file)
+
+    def with_file(content: bytes | None) -> bytes:
+        known = {} if content is None else recorded(content)
+        old = [] if before is None else [hash_of(before)]
+        known[real] = [hash_of(after), *(hash for hash in old if hash in known.get(real, ()))]
+        return (json.dumps(known, indent=1) + "\n").encode()
+
+    try:
+        store.make_folder(path.parent, 0o700)
+        store.swap(path, with_file, WAIT_S_MAX, "settings of lakes", mode=0o600)
+    except LithifyError as error:
+        logger.warning(
+            "%s could not be written (%s): of %s, only settings count that can do no harm", path, error, file
+        )
 
 
 def _changed(text: str, name: str, value: str | None) -> str:

@@ -31,6 +31,7 @@ from lithify.delta.actions import Adds, LogChange
 from lithify.delta.base import WATERMARK_TXN
 from lithify.delta.commit import PlannedAgain
 from lithify.errors import Conflict, Corruption, LithifyError, NotFound, OutOfResources
+from lithify.files.examine import check_foreign
 from lithify.files.local_files import bring
 from lithify.files.open_parquet import footer_of, read_footer
 from lithify.files.parquet import Layout, Written
@@ -372,6 +373,7 @@ class FoldJob:
         return [task for task in tasks if task.source is not None or (task.rows and task.rows.length)]
 
     def _run_tasks(self, tasks: Sequence[RewriteTask], engine: str) -> list[RewriteResult]:
+        check_foreign((task.source, task.source_bytes) for task in tasks if task.source is not None)
         with stoppable(HERE if engine == "local" else self._runtime.compute) as compute:
             return compute.run(rewrite, tasks)
 

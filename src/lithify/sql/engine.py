@@ -129,13 +129,13 @@ class ServingEngine:
     def rows_of(
         self, query: str, table_of: TableOf, names: Names, course: QueryRun, *, isolated: bool
     ) -> tuple[pa.Table, bool]:
-        """Rows of one SELECT, and whether there would be more, over exactly the tables that `table_of` gives: nothing
-        is kept of it, and files that vanish are the caller's to look for again.
+        """Rows of one SELECT that was made of a statement, and whether there would be more, over exactly the tables
+        that `table_of` gives: nothing is kept of it, and files that vanish are the caller's to look for again.
         """
-        if not isolated and is_cheap_to_plan(check_text(query)):
+        if not isolated and is_cheap_to_plan(check_text(query, made=True)):
             found = self._run_checked(query, table_of, names, course.limits)
             return found.rows, found.cut
-        answer = self._isolated(Select(query, course.limits.rows_max), table_of, names, course)
+        answer = self._isolated(Select(query, course.limits.rows_max, made=True), table_of, names, course)
         assert answer.rows is not None
         return answer.rows, bool(answer.answer[0])
 
@@ -187,9 +187,9 @@ class ServingEngine:
         limits = replace(self._limits, memory_bytes_max=memory_max)
         return self.processes.run(task, table_of, names, course, limits, likely)
 
-    def run_here(self, query: str, table_of: TableOf, names: Names, limits: Limits) -> Found:
+    def run_here(self, query: str, table_of: TableOf, names: Names, limits: Limits, *, made: bool = False) -> Found:
         """Run one SELECT in this process, whatever it does to it."""
-        check_text(query)
+        check_text(query, made=made)
         return self._run_checked(query, table_of, names, limits)
 
     def _run_checked(self, query: str, table_of: TableOf, names: Names, limits: Limits) -> Found:

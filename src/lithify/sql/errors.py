@@ -13,7 +13,7 @@ from lithify.core.read_plan import Source
 from lithify.errors import ComputeFailed, Corruption, InvalidRequest, LimitExceeded, LithifyError, NotFound, Unavailable
 from lithify.files.addresses import is_remote
 from lithify.files.local_files import forget
-from lithify.files.open_parquet import open_file
+from lithify.files.open_parquet import corrupt, open_file
 from lithify.files.read_proof import Damaged, check_whole
 from lithify.sql.empty_catalog import EmptyCatalog
 from lithify.sql.far_times import converted
@@ -144,20 +144,25 @@ def _damage(files: Sequence[Source], said: str) -> LithifyError | None:
             check_whole(source.path, source.size_bytes)
     except LithifyError as error:
         return error
-    if (broken := first_broken(files)) is None:
+    if (found := first_broken(files)) is None:
         return None
+    broken, problem = found
+    if isinstance(problem, InvalidRequest):  # it is encrypted, and nothing is wrong with it
+        return problem
     public = f"{broken} cannot be read as Parquet: restore this file from a copy"
     kind = Damaged if is_remote(broken) else Corruption
     forget(broken)
     return kind(f"{public} ({said})", public=public, path=broken)
 
 
-def first_broken(files: Sequence[Source]) -> str | None:
+def first_broken(files: Sequence[Source]) -> tuple[str, LithifyError] | None:
     for source in files:
         try:
             file = open_file(source.path, source.size_bytes)
             for group in range(file.num_row_groups):
                 file.read_row_group(group)
-        except (LithifyError, pa.ArrowException, OSError, ValueError):
-            return source.path
+        except LithifyError as error:
+            return source.path, error
+        except (pa.ArrowException, OSError, ValueError) as error:
+            return source.path, corrupt(source.path, error)
     return None

@@ -19,7 +19,7 @@ from lithify.errors import LithifyError
 from lithify.files.change_files import encoded_changes
 from lithify.files.open_parquet import footer_in
 from lithify.files.parquet import Written
-from lithify.metrics.event_log import EventLog
+from lithify.metrics.recent_events import RecentEvents
 from lithify.tables.runtime import Runtime
 from lithify.write.conditions import Write
 from lithify.write.small_writes import one_row_per_key
@@ -61,4 +61,4 @@ class FirstWrite:
 
     def tell(self) -> None:
         self.runtime.activity.committed(1, self.rows.num_rows)
-        self.runtime.shared(EventLog).wrote(str(self.name), self.seq, self.rows.num_rows)
+        self.runtime.shared(RecentEvents).wrote(str(self.name), self.seq, self.rows.num_rows)

@@ -17,11 +17,11 @@ from lithify.core.schema import TableSchema, normalise
 from lithify.core.wording import file_names_have
 from lithify.errors import InvalidRequest
 from lithify.files.addresses import path_of
+from lithify.files.examine import examine
 from lithify.files.open_parquet import corrupt, open_file
 from lithify.files.text_files import EXAMPLES_MAX, plan, present, refused, text_batches
 from lithify.files.text_tasks import found_columns, kinds, names_in, types, write_bad
 from lithify.files.user_files import size_bytes
-from lithify.index.examine import examine
 from lithify.settings import Settings
 from lithify.tables.handles import Handles
 from lithify.text.text_rows import BadRecord, Target

@@ -21,8 +21,9 @@ from pyspark.sql.types import StructType
 
 from lithify.core.predicates import UNKNOWN, Predicate
 from lithify.errors import InvalidRequest, NotFound, cut_here
+from lithify.files.footer_cache import open_for
 from lithify.files.local_files import bring, is_far
-from lithify.files.open_parquet import corrupt, open_for
+from lithify.files.open_parquet import corrupt
 from lithify.files.parquet import completed
 from lithify.files.read_proof import Vanished
 from lithify.merge.apply import standing

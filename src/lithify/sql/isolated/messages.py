@@ -22,6 +22,7 @@ class Select:
     answers_rows: ClassVar[bool] = True
     query: str
     rows_max: int | None
+    made: bool = False
 
 
 @dataclass(frozen=True)

@@ -107,9 +107,9 @@ def _do(job: Job, engine: ServingEngine, service: Service, channel: Channel) -> 
 
 def _answered(job: Job, engine: ServingEngine, service: Service) -> tuple[Any, pa.Table | None]:
     match job.task:
-        case Select(query, rows_max):
+        case Select(query, rows_max, made):
             limits = Limits(rows_max=rows_max, memory_bytes_max=job.memory_bytes_max)
-            found = engine.run_here(query, service.table_of, service.names, limits)
+            found = engine.run_here(query, service.table_of, service.names, limits, made=made)
             return (found.cut, found.hot, found.repeatable), found.rows
         case Read(ref, columns, where):
             table = service.table_of(*ref)

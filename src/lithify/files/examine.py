@@ -4,6 +4,9 @@ Arrow ends the whole process on some footers: on encrypted columns, and on value
 that dies takes nothing with it. It reads footers batch after batch as an index does, writes down which file it is at,
 and answers each batch with what an index keeps of it: nobody has to read these footers again. After a death, the file
 it was at is the one to name, and the next child goes on with the others.
+
+A reader of rows is not at risk, but who asks Arrow for what a footer says of a column in a row group is: its sizes, its
+bounds. Nobody does that for files of others before `check_foreign`, which remembers those that were found harmless.
 """
 
 from __future__ import annotations
@@ -13,24 +16,30 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, NamedTuple
 
+from lithify.core.disk_files import is_written_here
 from lithify.errors import Corruption, InvalidRequest, LithifyError, NotFound, Unavailable
 from lithify.files.addresses import is_remote
-from lithify.files.local_files import copies
+from lithify.files.local_files import at_hand, copies
 from lithify.files.open_parquet import encrypted
 from lithify.files.os_errors import translated
+from lithify.files.read_proof import tag_at
 
 BATCH_FILES = 512
 DEATHS_MAX = 32
 NUMBER_BYTES = 8
+HARMLESS_MAX = 100_000
 _KINDS: dict[str, type[LithifyError]] = {
     kind.code: kind for kind in (Corruption, InvalidRequest, NotFound, Unavailable)
 }
 
 # A path, and the size that the file must have, where that is known.
 Named = tuple[str, int | None]
+
+# Files of others, with their tags when they were examined.
+_harmless: dict[Named, int] = {}
 
 
 class Examined(NamedTuple):
@@ -44,6 +53,24 @@ class Examined(NamedTuple):
 def examine(files: Sequence[Named], folder: str = "") -> dict[str, LithifyError]:
     """What is wrong with which of these files, by path. `folder`: what paths are relative to."""
     return {path: problem for some in read_by_child(files, folder) for path, problem in some.problems.items()}
+
+
+def check_foreign(files: Iterable[Named]) -> None:
+    """Raises what is wrong with the first of these files, if somebody else wrote it; those that Lithify wrote are not
+    looked at. One child for all that were not examined before.
+    """
+    tags = {file: _tag(file[0]) for file in files if not is_written_here(file[0])}
+    unknown = [file for file, tag in tags.items() if _harmless.get(file) != tag]
+    for problem in examine(unknown).values():
+        raise problem
+    if len(_harmless) + len(unknown) > HARMLESS_MAX:
+        _harmless.clear()
+    _harmless.update((file, tags[file]) for file in unknown)
+
+
+def _tag(path: str) -> int:
+    """Of an object that is not here, nothing is known; but objects of data never change."""
+    return 0 if at_hand(path) is None else tag_at(path)
 
 
 def read_by_child(files: Sequence[Named], folder: str = "") -> Iterator[Examined]:
