@@ -171,6 +171,15 @@ def test_keys_that_may_only_read(lake: Lake, proxy: FaultProxy, address: str) ->
     assert contents(address) == before
 
 
+def test_a_declared_stream_without_a_folder_of_its_own_is_refused(address: str, tmp_path: Path) -> None:
+    declared = Settings(streams={"files": {"source": str(tmp_path), "target": "shop.orders"}})
+    with (
+        Lake(f"{address}/lake", create=True, settings=declared) as lake,
+        pytest.raises(InvalidRequest, match=r'stream files .* name one with checkpoint = "DIR"'),
+    ):
+        lake.start_pipelines()
+
+
 class TestKeysAreWrittenNowhere:
     @pytest.fixture
     def secrets(self, s3: S3Server) -> list[bytes]:
