@@ -21,7 +21,7 @@ from lithify.core.names import TableRef
 from lithify.core.predicates import UNKNOWN
 from lithify.core.read_plan import ReadPlan, RowsInMemory
 from lithify.sql.empty_catalog import CATALOG, NAMESPACE, EmptyCatalog
-from lithify.sql.far_times import check_bins, reaching
+from lithify.sql.far_times import check_bins, is_to_be_written, reaching
 from lithify.sql.guard import check_plan, is_repeatable
 from lithify.sql.hot_views import SCANNED_ROWS_MAX, reads_little, reads_most
 from lithify.sql.in_subqueries import check_in_subqueries
@@ -171,11 +171,13 @@ def analyse(query: str, ctx: SessionContext, catalog: EmptyCatalog) -> QueryAnal
         lambda some: frame if some == first else ctx.sql_with_options(some, READ_ONLY),
         lambda: (planned.schema.columns for planned in catalog.opened.values()),
     )
-    days = {f.name for schema in _schemas(catalog).values() for f in schema if pa.types.is_date(f.type)}
-    text = reaching(text, lambda some: _really(ctx, frame if some == first else _planned(ctx, some, query)), days)
     if text != first:
         frame = _planned(ctx, text, query)
-    plan = frame.optimized_logical_plan()
+    plan = _optimised(frame)
+    if plan is None or is_to_be_written(text, plan.display_indent()):
+        text = reaching(text, lambda some: _really(ctx, _planned(ctx, some, query)), _days(catalog))
+        frame = _planned(ctx, text, query)
+        plan = frame.optimized_logical_plan()
     check_bins(plan.display_indent())
     schemas = _schemas(catalog)
     asked = requests(plan, schemas, NAMESPACE)
@@ -203,6 +205,18 @@ def _planned(ctx: SessionContext, text: str, query: str) -> DataFrame:
         if text != query:
             ctx.sql_with_options(query, READ_ONLY)
         raise
+
+
+def _days(catalog: EmptyCatalog) -> set[str]:
+    return {f.name for schema in _schemas(catalog).values() for f in schema if pa.types.is_date(f.type)}
+
+
+def _optimised(frame: DataFrame) -> LogicalPlan | None:
+    """None: a constant in it is out of reach, as it is written."""
+    try:
+        return frame.optimized_logical_plan()
+    except Exception:  # it is planned once more, and then says why
+        return None
 
 
 def _really(ctx: SessionContext, frame: DataFrame) -> tuple[str, tuple[pa.DataType, ...]]:

@@ -49,6 +49,11 @@ _BEHIND_AN_OPERAND = frozenset(
 _CAST, _TYPE = "cast(", " as timestamp(6))"
 
 
+def is_to_be_written(query: str, planned: str) -> bool:
+    """Whether there is anything that `reaching` could write in another way."""
+    return _NANOSECONDS in planned or _CALLED.search(query) is not None
+
+
 def reaching(query: str, plan: Plan, days: set[str]) -> str:
     """The text to plan instead. `days`: the names of all columns that are days."""
     planned, types = _tried(query, plan)
