@@ -300,7 +300,7 @@ def set_table_options(
         list[str] | None,
         typer.Argument(
             metavar="NAME=VALUE",
-            help="e.g. row_group_rows=65536 or pack_target_bytes=64MiB; =default resets it. Of a table: its name first.",
+            help="e.g. row_group_rows=65536 or pack_target_bytes=64MiB; =default resets it. A table goes before.",
             autocompletion=table_names,
         ),
     ] = None,
