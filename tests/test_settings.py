@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from lithify import InvalidRequest, Lake, Settings
-from lithify.lake.own_settings import change_settings
+from lithify.lake.own_settings import accept_settings, change_settings
 from lithify.options.table_options import OPTIONS
 from lithify.settings import load_settings
 from lithify.settings_files import HARMLESS, OPENERS_ONLY, TOLD_ONLY
@@ -208,7 +208,7 @@ def test_what_can_do_harm_is_not_taken_from_an_unpacked_lake(
     default = Settings.model_fields[name].get_default(call_default_factory=True)
     assert (settings.checkpoint_every, getattr(settings, name)) == (9, default)
     assert f"{lake / file}: left out {name} ({TOLD_ONLY[name]})" in caplog.text
-    assert f"lithify set --lake {lake} NAME=VALUE" in caplog.text
+    assert f"lithify set --lake {lake} --as-it-is" in caplog.text
     assert getattr(load_settings(config=lake / file), name) != default
 
 
@@ -242,6 +242,10 @@ def test_what_this_user_set_counts_until_the_file_is_another(folder: Path, caplo
         assert load_settings(of_lake=path).spark_conf == {}
         change_settings(lake, {"checkpoint_every": "8", "spark_conf": conf})
         assert load_settings(of_lake=path).spark_conf == {"a.b": "c"}
+
+        file.write_text(file.read_text().replace('"c"', '"by hand"'))
+        assert accept_settings(lake) == {file: ["spark_conf (it can run programs)"]}
+        assert load_settings(of_lake=path).spark_conf == {"a.b": "by hand"}
 
 
 def test_what_was_set_for_a_lake_does_not_count_in_a_copy_of_it(folder: Path) -> None:

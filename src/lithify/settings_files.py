@@ -208,7 +208,7 @@ def _of_lake(path: Path) -> dict[str, Any]:
     lake = path.parent.parent if path.parent.name == "_lithify" else path.parent
     say_once(
         "%s: left out %s. It may have come with the lake: look into it; if it is meant, say so once with "
-        "`lithify set --lake %s NAME=VALUE`, or pass --config FILE",
+        "`lithify set --lake %s --as-it-is`, or pass --config FILE",
         str(path),
         "; ".join(reasons.values()),
         str(lake),

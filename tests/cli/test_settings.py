@@ -96,6 +96,24 @@ def test_what_others_may_have_written_does_not_become_ours(orders: Run, tmp_path
     assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o666
 
 
+def test_a_file_that_was_read_counts_as_it_is(orders: Run, tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text('[spark_conf]\n"a.b" = "c"\n')
+    (tmp_path / FILE).chmod(0o644)
+    shown = orders("settings", "spark_conf")
+    assert "--as-it-is" in shown.err
+    refused = orders("set", "jobs_max=3")
+    assert (refused.code, "pass --as-it-is first" in " ".join(refused.err.split())) == (1, True)
+
+    answer = orders("set", "--as-it-is", "--json")
+
+    counts = ["spark_conf (it can run programs)"]
+    assert answer.json == {"files": [{"file": str(tmp_path / FILE), "counts": counts}]}
+    assert _shown(orders, "spark_conf")["spark_conf"] == ({"a.b": "c"}, str(tmp_path / FILE))
+    assert orders("set", "jobs_max=3").code == 0
+    assert orders("set").code == 1
+    assert orders("set", "--as-it-is", "jobs_max=3").code == 1
+
+
 @pytest.mark.parametrize(
     ("given", "shown"),
     [("worker_memory=2048", "2048"), ("actor=123", "123"), ("actor=nan", "nan"), ("file_mode=640", 0o640)],

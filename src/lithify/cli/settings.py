@@ -64,6 +64,19 @@ def _row(found: Settings, name: str) -> dict[str, Any]:
     }
 
 
+def accept_lake_settings(session: Session) -> None:
+    from lithify.lake.own_settings import accept_settings
+
+    with session.local_lake() as lake:
+        accepted = accept_settings(lake)
+    session.forget_settings()
+    session.out.message(
+        "; ".join(f"{file} counts as it is now" for file in accepted),
+        {"files": [{"file": str(file), "counts": reasons} for file, reasons in accepted.items()]},
+        *(f"{reason} counts" for reasons in accepted.values() for reason in reasons),
+    )
+
+
 def set_lake_settings(session: Session, chosen: Mapping[str, str]) -> None:
     """Write settings into the lake's own file. All of them hold, or nothing is written."""
     from lithify.lake.own_settings import change_settings

@@ -14,7 +14,7 @@ import typer
 
 from lithify.cli.command import Commands, Session, TableArgument, table_names
 from lithify.cli.output import TABLE, Column, counts
-from lithify.cli.settings import set_lake_settings
+from lithify.cli.settings import accept_lake_settings, set_lake_settings
 from lithify.cli.values import bytes_cell, cell, count_cell, human_bytes, parse_bytes
 from lithify.core.json_out import dumps
 from lithify.core.merge_rules import rules_in
@@ -298,13 +298,16 @@ def partitions(session: Session, name: TableArgument) -> None:
 def set_table_options(
     session: Session,
     words: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
-            metavar="[TABLE] NAME=VALUE",
-            help="e.g. row_group_rows=65536 or pack_target_bytes=64MiB; =default resets it.",
+            metavar="NAME=VALUE",
+            help="e.g. row_group_rows=65536 or pack_target_bytes=64MiB; =default resets it. A table goes before.",
             autocompletion=table_names,
         ),
-    ],
+    ] = None,
+    as_it_is: Annotated[
+        bool, typer.Option("--as-it-is", help="Take a lake's own file of settings as it is, once you have read it.")
+    ] = False,
 ) -> None:
     """Set options of a table: how its files are laid out, how long its log is kept, how it is looked after.
 
@@ -314,7 +317,13 @@ def set_table_options(
         lithify set shop.orders row_group_rows=65536 log_retain_hours=24
         lithify set shop.orders bloom_columns=none row_group_rows=default
         lithify set --lake ./lake fold_files_max=50 vacuum_retain_hours=24
+        lithify set --lake ./lake --as-it-is
     """
+    if as_it_is != (words is None):
+        raise InvalidRequest("what is to be set? Write NAME=VALUE, or --as-it-is alone")
+    if words is None:
+        accept_lake_settings(session)
+        return
     name, *options = words
     if "=" in name:
         set_lake_settings(session, options_of(words))

@@ -81,12 +81,34 @@ def change_settings(lake: Lake, chosen: Mapping[str, str | None]) -> PurePath:
     return file
 
 
+def accept_settings(lake: Lake) -> dict[PurePath, list[str]]:
+    """Take the lake's own files as they are now, because this user has looked into them: what each of them may say by
+    that, and could not before.
+    """
+    accepted = {}
+    for file in map(lake.path.joinpath, IN_LAKE):
+        try:
+            content = LocalStorage().read(file)
+        except NotFound:
+            continue
+        check_trusted(file)
+        try:
+            _, reasons = harmless(tomllib.loads(content.decode()))
+        except ValueError as error:
+            raise InvalidRequest(f"{file} is no TOML ({error}): correct it by hand first") from error
+        _record(file, content, content)
+        accepted[file] = [reason for name, reason in reasons.items() if name not in OPENERS_ONLY]
+    if not accepted:
+        raise InvalidRequest(f"{lake.path} has no settings of its own: `lithify set --lake PATH NAME=VALUE` makes some")
+    return accepted
+
+
 def _check_ours(file: PurePath, before: bytes | None, staying: Mapping[str, object]) -> None:
     _, reasons = harmless({name: value for name, value in staying.items() if name not in OPENERS_ONLY})
     if before is not None and reasons and not is_recorded(file, before):
         raise InvalidRequest(
             f"{file} was not written by `lithify set` of yours as it is, and says {'; '.join(reasons.values())}: look "
-            "into it, and set these too, to what you mean, or take them away (NAME=default)"
+            "into it; if it is meant, pass --as-it-is first, else set these too, or take them away (NAME=default)"
         )
 
 
