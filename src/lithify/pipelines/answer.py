@@ -192,6 +192,7 @@ def check_keys(step: Step, judgement: Judged, key: Sequence[str], *, computed: b
 def keys_of_answer(step: Step, judgement: Judged, key: Sequence[str], keys_max: int) -> pa.Table:
     """The keys that came out, each once: a key that comes out twice is refused."""
     from lithify.spark.micro_batch import fetched
+    from lithify.spark.schemas import column_named
     from lithify.spark.transforms import keys_twice
 
     names = list(key)
@@ -205,7 +206,7 @@ def keys_of_answer(step: Step, judgement: Judged, key: Sequence[str], keys_max: 
     assert not isinstance(judgement.rows, pa.Table)
     if (found := keys_twice(judgement.rows, names)) is not None:
         raise key_twice(step, found)
-    fetched_keys = fetched(judgement.rows.select(*[f"`{name}`" for name in names]), keys_max)
+    fetched_keys = fetched(judgement.rows.select(*map(column_named, names)), keys_max)
     if fetched_keys is None:
         raise InvalidRequest(
             f"step {step.label}: more than {keys_max:,} rows come out for the rows that changed: run it with --full"

@@ -33,7 +33,7 @@ from lithify.files.text_tasks import Checked, Task, check, found_columns, kinds,
 from lithify.spark.parquet import whole_files
 from lithify.spark.paths import literal
 from lithify.spark.remote_files import TaskCopies
-from lithify.spark.schemas import arrow_schema, spark_schema
+from lithify.spark.schemas import arrow_schema, column_named, spark_schema
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed, run_tasks
 from lithify.text.text_rows import BadRecord, Target
 
@@ -160,7 +160,7 @@ def parquet_rows(
         frame = whole_files(spark).option("mergeSchema", True).parquet(*map(literal, files))
         if not others:
             _check_names(frame.columns, columns, files[0])
-        names = [F.col(f"`{name}`") for name in frame.columns if name in columns.names]
+        names = [column_named(name) for name in frame.columns if name in columns.names]
         return frame.select(*names, *(_origin() if with_origin else []))
     except SPARK_ERRORS as error:
         raise compute_failed(error) from error

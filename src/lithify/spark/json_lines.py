@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from lithify.files.addresses import is_remote, path_of
 from lithify.files.staging import discard, json_files, write_lines
+from lithify.spark.schemas import column_named
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed, run_partitions
 
 
@@ -24,7 +25,7 @@ def write_json(frame: DataFrame, folder: PurePath, *, empty: bool = True) -> lis
             frame.write.mode("overwrite").json(str(folder))
         else:
             discard(folder)
-            lines = frame.select(F.to_json(F.struct(*[F.col(f"`{name}`") for name in frame.columns])).alias("line"))
+            lines = frame.select(F.to_json(F.struct(*[column_named(name) for name in frame.columns])).alias("line"))
             target = str(folder)
             run_partitions(lines, lambda batches: _written(batches, target))
     except SPARK_ERRORS as error:

@@ -23,7 +23,7 @@ from lithify.core.ops import WORDS, Op
 from lithify.spark.event_write import ARRIVAL
 from lithify.spark.ingest import FILE, MODIFIED, local_name, parquet_rows
 from lithify.spark.json_lines import write_json
-from lithify.spark.schemas import arrow_schema
+from lithify.spark.schemas import arrow_schema, column_named
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed
 
 QUERY_ID = "sql.streaming.queryId"
@@ -92,19 +92,19 @@ def null_keyed(frame: DataFrame, key: Sequence[str]) -> tuple[DataFrame, DataFra
     names = [name for name in key if name in frame.columns]
     if not names:
         return frame.limit(0), frame
-    missing = reduce(lambda a, b: a | b, [F.col(f"`{name}`").isNull() for name in names])
+    missing = reduce(lambda a, b: a | b, [column_named(name).isNull() for name in names])
     return frame.where(missing), frame.where(~missing)
 
 
 def strange_events(frame: DataFrame, op_column: str) -> tuple[DataFrame, DataFrame]:
     """(events whose operation is not known, the others)."""
-    known = F.coalesce(F.lower(F.trim(F.col(f"`{op_column}`"))).isin(*WORDS), F.lit(False))
+    known = F.coalesce(F.lower(F.trim(column_named(op_column))).isin(*WORDS), F.lit(False))
     return frame.where(~known), frame.where(known)
 
 
 def write_records(frame: DataFrame, why: str, folder: PurePath) -> list[PurePath]:
     """Records set aside as JSON lines, in place of what the folder held; no files where there are none."""
-    record = F.to_json(F.struct(*[F.col(f"`{name}`") for name in frame.columns]))
+    record = F.to_json(F.struct(*[column_named(name) for name in frame.columns]))
     return write_json(frame.select(F.lit(why).alias("why"), record.alias("record")), folder, empty=False)
 
 
@@ -178,16 +178,16 @@ def write_bad_rows(frame: DataFrame, folder: PurePath) -> list[PurePath]:
 
 def _explained(frame: DataFrame) -> DataFrame:
     names = [name for name in frame.columns if name not in (WHY, FILE, MODIFIED, GIVEN)]
-    record = F.to_json(F.struct(*[F.col(f"`{name}`") for name in names])).alias("record")
+    record = F.to_json(F.struct(*[column_named(name) for name in names])).alias("record")
     return frame.where(F.col(WHY).isNotNull()).select(F.col(FILE).alias("file"), F.col(WHY).alias("why"), record)
 
 
 def _missing(frame: DataFrame, required: Sequence[str], op_column: str | None) -> Column:
     """Which column lacks its value; null where none does."""
-    values = {name: F.col(f"`{name}`") if name in frame.columns else F.lit(None) for name in required}
+    values = {name: column_named(name) if name in frame.columns else F.lit(None) for name in required}
     said = {name: F.lit(f"column {name!r} is null: it needs a value") for name in required}
     why = F.coalesce(*[F.when(value.isNull(), said[name]) for name, value in values.items()])
     if op_column is None or op_column not in frame.columns:
         return why
     deletes = [word for word, op in WORDS.items() if op is Op.DELETE]
-    return F.when(~F.lower(F.trim(F.col(f"`{op_column}`"))).isin(deletes), why)
+    return F.when(~F.lower(F.trim(column_named(op_column))).isin(deletes), why)

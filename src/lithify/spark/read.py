@@ -179,7 +179,7 @@ def scan(spark: SparkSession, sources: Iterable[Source], columns: pa.Schema) -> 
         frame = scan_files(spark, group, spark_schema(inside))
         for name, value in fixed.items():
             frame = frame.withColumn(name, F.lit(value).cast(spark_schema(columns)[name].dataType))
-        parts.append(frame.select(*[F.col(f"`{name}`") for name in columns.names]) if fixed else frame)
+        parts.append(frame.select(*[column_named(name) for name in columns.names]) if fixed else frame)
     return reduce(DataFrame.unionAll, parts)
 
 
@@ -292,7 +292,7 @@ def _distributed(spark: SparkSession, plan: ReadPlan) -> DataFrame:
             beside |= {GIVEN: F.lit(None).cast("string"), NTH: F.lit(0).cast("int")}
         part = part.withColumns(beside)
         names = [*columns.names, SEQ, OP, *((GIVEN, NTH) if partial else ())]
-        parts.append(part.select(*[F.col(f"`{name}`") for name in names]))
+        parts.append(part.select(*[column_named(name) for name in names]))
     changes = reduce(DataFrame.unionAll, parts)
     late: str | None = None
     more: dict[str, Any] = {}

@@ -34,7 +34,7 @@ from lithify.files.addresses import path_of
 from lithify.files.open_storage import storage_of
 from lithify.files.parquet import Written
 from lithify.files.part_files import PartFiles
-from lithify.spark.schemas import in_order_of
+from lithify.spark.schemas import column_named, in_order_of
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed, run_partitions
 
 EXAMPLES_MAX = 5
@@ -104,7 +104,7 @@ def _lies_in_order(frame: DataFrame, key: Sequence[str]) -> bool:
     """Whether each partition seems to hold keys that no other one does, and enough rows for a file of its own."""
     columns = []
     for number, name in enumerate(key):
-        column = F.col(f"`{name}`")
+        column = column_named(name)
         if isinstance(frame.schema[name].dataType, TimestampType):
             column = F.unix_micros(column)  # Python's local time does not have the first and last moments
         columns.append(column.alias(f"k{number}"))

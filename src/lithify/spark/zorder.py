@@ -14,7 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructType
 
 from lithify.core.read_plan import Source
@@ -28,7 +27,7 @@ from lithify.files.zorder import ClusterTask, fingerprint_of_source, write_part
 from lithify.files.zorder_values import Quantiles, quantiles, z_values
 from lithify.spark.read import scan
 from lithify.spark.remote_files import TaskCopies
-from lithify.spark.schemas import spark_schema
+from lithify.spark.schemas import column_named, spark_schema
 from lithify.spark.tasks import SPARK_ERRORS, compute_failed, run_tasks
 
 Z_VALUE = "_lithify_z"
@@ -63,7 +62,7 @@ def _rows_and_fingerprint(source: MergeSource, columns: pa.Schema) -> tuple[int,
 
 
 def _sample(frame: DataFrame, task: ClusterTask, rows: int) -> pa.Table:
-    chosen = frame.select(*[F.col(f"`{name}`") for name in task.by])
+    chosen = frame.select(*[column_named(name) for name in task.by])
     sample = chosen.sample(fraction=min(1.0, SAMPLE_ROWS / rows), seed=1) if rows > SAMPLE_ROWS else chosen
     table = sample.toArrow()
     return conform(table, pa.schema([task.layout.columns.field(n).with_nullable(True) for n in task.by]))
