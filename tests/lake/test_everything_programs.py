@@ -375,7 +375,7 @@ def test_a_program_over_everything_shows_what_a_dict_shows(seed: int) -> None:
 
 
 def test_a_buffer_of_small_writes_never_counts_fewer_rows_than_none() -> None:
-    """DuckLake: deletes of inlined rows were subtracted from the rows of files, and counts became negative."""
+    """Deletes of what was buffered, done twice, made the count of the buffer negative."""
     with memory_folder() as folder, Lake(folder / "lake") as lake:
         table = lake.create_table("s.t", COLUMNS, key="id")
         table.upsert([{"id": id, **NOTHING} for id in range(5)])
@@ -390,7 +390,7 @@ def test_a_buffer_of_small_writes_never_counts_fewer_rows_than_none() -> None:
 
 
 def test_a_flush_takes_no_row_back_to_an_older_version() -> None:
-    """DuckLake: flushing inlined rows after an update of the file's rows brought the older values back."""
+    """What was buffered first was flushed over what had been updated since."""
     with memory_folder() as folder, Lake(folder / "lake") as lake:
         table = lake.create_table("s.t", COLUMNS, key="id")
         table.upsert([{"id": 1, **NOTHING, "v": 1}])
