@@ -14,6 +14,7 @@ import pytest
 from lithify import Lake
 from lithify.errors import ComputeFailed, InvalidRequest
 from lithify.sql.far_times import check_bins
+from lithify.sql.time_functions import binned
 from support.folders import memory_folder
 from support.literal_matrix import COMPARISONS, DAYS, TIMES
 
@@ -242,6 +243,14 @@ def test_a_bin_that_could_be_null_is_refused(lake: Lake) -> None:
 def test_wrong_units_are_refused(lake: Lake, query: str) -> None:
     with pytest.raises((ComputeFailed, InvalidRequest), match=r"date_(trunc|bin)|fortnight"):
         lake.sql(query)
+
+
+def test_one_interval_for_all_rows() -> None:
+    times = pa.array([dt.datetime(9999, 12, 31)] * 4, pa.timestamp("us"))
+    days = [pa.MonthDayNano([0, number, 0]) for number in (1, 2, 1, 1)]
+    with pytest.raises(ValueError, match="one interval"):
+        binned(pa.array(days, pa.month_day_nano_interval()), times)
+    assert binned(pa.array(days[1:], pa.month_day_nano_interval()).slice(1), times[:2]) == times[:2]
 
 
 @pytest.mark.parametrize(

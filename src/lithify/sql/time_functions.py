@@ -78,16 +78,18 @@ def binned(strides: pa.Array, times: pa.Array, origins: pa.Array | None = None) 
     stride, origin = strides[0].as_py(), 0 if origins is None else origins.cast(pa.int64())[0].as_py()
     if stride is None or origin is None:
         return found
-    alike = strides.null_count == 0 and all(each == strides[0] for each in _ends(strides))
-    if not alike or (origins is not None and len(pc.unique(origins)) > 1):
+    if not _is_one(strides) or (origins is not None and len(pc.unique(origins)) > 1):
         raise ValueError("date_bin takes one interval, and one origin, for all rows")
     values = times.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     begins = _month_bins(values, stride.months, origin) if _in_months(stride) else _bins(values, stride, origin)
     return pa.array(begins, pa.int64(), mask=times.is_null().to_numpy(zero_copy_only=False)).cast(_PLAIN)
 
 
-def _ends(values: pa.Array) -> tuple[pa.Scalar, ...]:
-    return values[len(values) // 2], values[-1]
+def _is_one(strides: pa.Array) -> bool:
+    """Whether all are the same; each is of 16 bytes."""
+    data = np.frombuffer(strides.buffers()[1], np.uint8)[strides.offset * 16 :][: len(strides) * 16]
+    each = data.reshape(len(strides), 16)
+    return strides.null_count == 0 and bool((each == each[0]).all())
 
 
 def _in_months(stride: pa.MonthDayNano) -> bool:
