@@ -63,16 +63,17 @@ class TestRebuild:
 
 class TestBuild:
     def test_renews_the_entries_of_files_that_were_written_to(self, cli: Run, lake_path: Path) -> None:
+        def added() -> int:
+            (built,) = cli("index", "build", "shop.orders", "--json").json["builds"]
+            number: int = built["added"]
+            return number
+
+        assert added() == 3, "a copy of a lake has other files"
         replaced = data_files(lake_path)[1]
         replaced.write_bytes(replaced.read_bytes())
 
-        before = cli("index", "check", "shop.orders", "--json")
-        (built,) = cli("index", "build", "shop.orders", "--json").json["builds"]
-        after = cli("index", "check", "shop.orders")
-
-        assert (before.code, before.json["checks"][0]["different"]) == (1, [str(replaced)])
-        assert built["added"] == 1
-        assert after.code == 0
+        assert cli("index", "check", "shop.orders").code == 0, "entries say what the files say"
+        assert (added(), added()) == (1, 0)
 
     def test_adds_what_is_missing_and_then_nothing(self, cli: Run, lake_path: Path) -> None:
         forget(lake_path)

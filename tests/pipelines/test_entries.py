@@ -67,7 +67,7 @@ def test_a_schedule_that_cannot_be_names_its_pipeline(said: dict[str, Any], mess
         ({"source": "landing"}, 'stream files needs target = "namespace.table"'),
         ({**STREAM, "source": ""}, "stream files: source is a text"),
         ({**STREAM, "target": "orders"}, "stream files: 'orders'"),
-        ({**STREAM, "mode": "update"}, "stream files: mode is append or upsert, not 'update'"),
+        ({**STREAM, "mode": "replace"}, "stream files: mode is append, upsert or update, not 'replace'"),
         ({**STREAM, "if_changed": "yes"}, "stream files: if_changed is true or false"),
         ({**STREAM, "files_max": 0}, "stream files: files_max is a whole number from 1"),
         ({**STREAM, "files_max": True}, "stream files: files_max is a whole number from 1"),

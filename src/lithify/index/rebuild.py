@@ -277,7 +277,6 @@ def _differ(block: Block, files: npt.NDArray[np.int64], real: Block) -> npt.NDAr
     counts, real_counts = first[files + 1] - first[files], real_first[1:] - real_first[:-1]
     differ: npt.NDArray[np.bool_] = counts != real_counts
     differ |= (block.sizes[files] != real.sizes) | (block.footer_bytes[files] != real.footer_bytes)
-    differ |= (block.tags[files] != real.tags) & (block.tags[files] != 0)
     same = np.flatnonzero(~differ)
     if not len(same):
         return differ
