@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from lithify import Forbidden, InvalidRequest, Lake, Table
+from lithify.core.lake_methods import Wish
 from lithify.dml import decide
 from lithify.errors import LithifyError
 
@@ -94,4 +95,4 @@ def test_who_may_not_read_may_not_look_up(lake: Lake, table: Table) -> None:
     from lithify.lake.statements import execute
 
     with pytest.raises(Forbidden, match="may not read"):
-        execute(lake._internals, "DELETE FROM s.t WHERE id = 1", may=lambda scope, name: scope == "write")
+        execute(lake._internals, "DELETE FROM s.t WHERE id = 1", None, Wish(), may=lambda scope, name: scope == "write")

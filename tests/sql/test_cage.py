@@ -17,6 +17,8 @@ import pytest
 
 from lithify import Lake
 from lithify.errors import Forbidden, LithifyError
+from lithify.lake.internals import internals
+from lithify.lake.queries import run_query
 from lithify.settings import load_settings
 from lithify.sql.isolated import cage, landlock
 from lithify.sql.isolated.cage import TABLES_KNOWN_MAX, Folder, Views, fits
@@ -260,7 +262,7 @@ def test_without_landlock_queries_run_and_it_is_said(
 
 def seen_by(lake: Lake, query: str, **rights: Any) -> tuple[int, set[str]]:
     """The process that answered a query, and the tables that it can see."""
-    lake.query(query, **rights)
+    run_query(internals(lake), query, **rights)
     process = lake._serving.processes._waiting[-1]
     return process.pid, set(process.view)
 
@@ -291,7 +293,7 @@ def test_a_table_that_the_text_did_not_show_means_another_process(lake: Lake) ->
     second, view = seen_by(lake, "select count(*) from (values (1)) n, a.t where v <> 'none'")
     assert (first != second, view) == (True, {"a.t"})
     with pytest.raises(Forbidden):
-        lake.query("select count(*) from (values (1)) n, a.secret where v <> 'none'", **only("a.t"))
+        run_query(internals(lake), "select count(*) from (values (1)) n, a.secret where v <> 'none'", **only("a.t"))
 
 
 @caged
