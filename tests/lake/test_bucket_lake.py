@@ -191,7 +191,8 @@ class TestKeysAreWrittenNowhere:
         """In no log, no object, no copy, no order of a worker and no task."""
         told, tasks = io.StringIO(), list[bytes]()
         handler, root = logging.StreamHandler(told), logging.getLogger()
-        monkeypatch.setattr(root, "level", logging.DEBUG)
+        before = root.level
+        root.setLevel(logging.DEBUG)  # which has all loggers forget what an earlier level was
         monkeypatch.setenv("AWS_SESSION_TOKEN", TOKEN)
         run = HereCompute.run
 
@@ -210,6 +211,7 @@ class TestKeysAreWrittenNowhere:
                 assert (proxy.without, bool(proxy.requests)) == (0, True)
         finally:
             root.removeHandler(handler)
+            root.setLevel(before)
 
         monkeypatch.delenv("AWS_SESSION_TOKEN")
         monkeypatch.setenv("AWS_ENDPOINT_URL", s3.url)
