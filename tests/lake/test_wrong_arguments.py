@@ -129,6 +129,7 @@ CALLS = [
     CALLS,
     ids=[f"{kind.__name__}.{method}({argument})" for kind, method, argument in CALLS],
 )
+@pytest.mark.filterwarnings("ignore:feed_until")
 def test_a_wrong_argument_is_refused_in_plain_words(lake: Lake, kind: type, method: str, argument: str) -> None:
     for what, value in WRONG.items():
         table = lake.table("a.t") if "a.t" in lake.tables() else lake.create_table("a.t", SCHEMA, key="id")

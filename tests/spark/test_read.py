@@ -168,7 +168,7 @@ def test_changes_too_many_for_memory_are_merged_by_the_engine(lake: Lake, spark:
         expected = by_id(table.to_arrow().to_pylist())
 
         other = few.table(name)
-        assert other.plan().overlay is None
+        assert other._internals.opened.planned().plan().overlay is None
         assert by_id(other.to_arrow().to_pylist()) == expected
         assert by_id(rows_of(other.to_spark(spark))) == expected
 
