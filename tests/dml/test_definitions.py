@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from lithify import Conflict, InvalidRequest, Lake, NotFound
+from lithify import Conflict, InvalidRequest, Lake, NotFound, Unavailable
+from lithify.errors import LithifyError
 from support.faults import FaultyStore, RecordingStore, Stopped
 
 
@@ -88,7 +90,14 @@ AS = (
 ROWS = [{"id": 1, "p": "b"}, {"id": 2, "p": "a"}]
 
 
-def test_a_table_that_is_created_with_rows_is_never_there_without_them(folder: Path) -> None:
+def fail() -> None:
+    raise Unavailable("the disk does not answer")
+
+
+@pytest.mark.parametrize("trouble", [stop, fail])
+def test_a_table_that_is_created_with_rows_is_never_there_without_them(
+    folder: Path, trouble: Callable[[], None]
+) -> None:
     points = RecordingStore()
     with Lake(folder / "recorded", store=points) as lake:
         points.points.clear()
@@ -99,8 +108,8 @@ def test_a_table_that_is_created_with_rows_is_never_there_without_them(folder: P
         root = folder / str(number)
         with Lake(root) as lake:
             lake.execute("create table shop.other (id bigint)")
-        store = FaultyStore(name, stop, nth=nth)
-        with Lake(root, store=store) as lake, contextlib.suppress(Stopped):
+        store = FaultyStore(name, trouble, nth=nth)
+        with Lake(root, store=store) as lake, contextlib.suppress(Stopped, LithifyError):
             lake.execute(AS)
         with Lake(root) as lake:
             if "shop.t" in [str(each) for each in lake.tables()]:

@@ -48,6 +48,7 @@ from lithify.tables.handles import (
     table_folder,
 )
 from lithify.tables.runtime import Runtime
+from lithify.write.first_write import FirstWrite
 from lithify.write.options import parsed_options, properties_of
 
 logger = logging.getLogger(__name__)
@@ -183,7 +184,7 @@ class Catalog:
         settings: Mapping[str, str] | None = None,
         options: Mapping[str, Any] | None = None,
         fill: Callable[[BaseLog], None] | None = None,
-        first: Callable[[ChangesLog], LogChange] | None = None,
+        first: FirstWrite | None = None,
     ) -> bool:
         """Returns whether the table was created now. `fill` puts rows into base before the table comes into being;
         `first`, its first write, is the commit by which it does.
@@ -203,7 +204,7 @@ class Catalog:
         if_not_exists: bool,
         settings: Mapping[str, str],
         fill: Callable[[BaseLog], None] | None,
-        first: Callable[[ChangesLog], LogChange] | None,
+        first: FirstWrite | None,
     ) -> bool:
         store, folder = self._runtime.store, checked_table_folder(self._runtime, name)
         created_at_seq = 0

@@ -40,6 +40,7 @@ from lithify.errors import CommitUnknown, Conflict, Unavailable
 from lithify.files.storage import Storage
 from lithify.tables.handles import table_folder
 from lithify.tables.runtime import Runtime
+from lithify.write.first_write import FirstWrite
 
 BASE_ATTEMPTS_MAX = 20
 
@@ -59,7 +60,7 @@ class Creation:
     base_version: int
     looked_s: float
     fill: Callable[[BaseLog], None] | None = None
-    first: Callable[[ChangesLog], LogChange] | None = None
+    first: FirstWrite | None = None
 
     def info(self, runtime: Runtime) -> dict[str, object]:
         numbers = {"seq": self.created_at_seq, "watermark": self.created_at_seq}
@@ -160,11 +161,12 @@ def _fulfil(runtime: Runtime, table: Creation, claim: DeltaLog) -> None:
         there = {DROPPED: "false", CLAIMED: ""}
         if table.first is None:
             return LogChange(table.info(runtime), properties=there)
-        written = table.first(ChangesLog(claim, str(table.name)))
+        written = table.first.change(ChangesLog(claim, str(table.name)))
         return replace(written, columns=table.schema.changes_columns, properties=there)
 
     # Not looked at before: at any other version than the one after the claim it is lost, and then looked at.
-    commit(runtime, claim, f"creating {table.name}", build, look=False)
+    discard = (lambda: None) if table.first is None else table.first.discard
+    commit(runtime, claim, f"creating {table.name}", build, discard=discard, look=False)
 
 
 def check_newest(name: TableName, changes: DeltaLog, version: int) -> None:

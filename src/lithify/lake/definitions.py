@@ -23,7 +23,7 @@ from lithify.core.struct_fields import has_column
 from lithify.core.type_text import parse_type, type_name
 from lithify.dml.assign import constant_of, first_double, shown_key
 from lithify.dml.attempt import Reading, bounded
-from lithify.errors import CommitUnknown, Conflict, InvalidRequest, LithifyError
+from lithify.errors import Conflict, InvalidRequest
 from lithify.lake.columns import add_column, change_column
 from lithify.sql.statements.model import AddColumn, AlterColumn, Column, CreateTable, DropTable, SetOptions, Value
 from lithify.write.conditions import Write
@@ -92,8 +92,7 @@ def _create(
     groups = _groups(settings.pop("order_groups", None))
     definition = define(columns, key or None, order_by, time, partition_by, rules, groups, defaults)
     options = _options(tuple(settings.items()))
-    made = first.change if first is not None else None
-    if lake.catalog.create(name, definition, if_not_exists=statement.if_not_exists, options=options, first=made):
+    if lake.catalog.create(name, definition, if_not_exists=statement.if_not_exists, options=options, first=first):
         lake.open_tables.forget(name)  # one whose folder was lost may still be open
 
 
@@ -137,13 +136,7 @@ def create_with(
         _create(lake, name, fresh, columns)
         return Executed("create table", str(name), _seq(lake, name))
     first = FirstWrite(lake.runtime, name, definition, rows, Write("insert", info))
-    try:
-        _create(lake, name, fresh, columns, first=first)
-    except CommitUnknown:
-        raise
-    except LithifyError:
-        first.discard()
-        raise
+    _create(lake, name, fresh, columns, first=first)
     first.tell()
     return Executed("create table", str(name), first.seq, inserted=rows.num_rows)
 
