@@ -32,6 +32,7 @@ demo: $(READY) $(JAVA) ## Run the guided demo on a small lake; LAKE=s3://bucket/
 	@echo 'Before you type these: export PATH="$$PWD/$(BIN):$$PATH"'
 
 test: $(READY) $(JAVA) $(SERVERS) ## Run the whole test suite
+	@$(BIN)/python tests/support/delta_scan.py  # installed once
 	$(BIN)/python -m pytest -m "not spark" -n 2 --dist worksteal
 	@$(BIN)/python tools/record_classes.py --once  # saves every JVM of the tests half its start
 	@$(BIN)/python tests/support/s3a_jars.py  # fetched once

@@ -10,8 +10,10 @@ import datetime as dt
 import json
 import random
 import string
+from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -35,6 +37,7 @@ from lithify.files.addresses import path_of
 from lithify.files.local import LocalStorage
 from lithify.files.open_storage import storage_of
 from lithify.files.parquet import Written
+from support.delta_scan import NoExtension, delta_scan, installed
 from support.effort import SOAK
 
 KINDS: dict[str, pa.DataType] = {
@@ -515,3 +518,33 @@ def test_other_engines_read_what_is_committed(tmp_path: Path) -> None:
 
     assert sorted(by_deltalake.select(schema.names).to_pylist(), key=lambda row: row["id"]) == found
     assert by_duckdb == [(row["id"], row["v"]) for row in found]
+
+
+@pytest.mark.slow
+def test_an_engine_that_shares_no_code_with_us_reads_both_logs(tmp_path: Path) -> None:
+    """Commits that we wrote, checkpoints, trimmed logs, rewritten and linked files, an added column."""
+    try:
+        installed()
+    except NoExtension as error:
+        pytest.skip(str(error))
+    with Lake(tmp_path / "lake") as lake:
+        schema = pa.schema([("id", pa.int64()), ("day", pa.date32()), ("v", pa.string())])
+        table = lake.create_table("a.t", schema, key="id", partition_by=["day"])
+        for number in range(60):
+            row = {"id": number % 40, "day": f"2026-01-{1 + number % 7:02d}", "v": f"ä {number} 😀"}
+            table.upsert([row if number <= 30 else {**row, "w": number / 4}])
+            if number == 30:
+                table.add_column(pa.field("w", pa.float64()))
+            if number % 3 == 0:
+                table.delete([(number * 7) % 40])
+            if number % 2 == 1 and number < 50:
+                table.fold()
+        at_fold = sorted(table.to_arrow(as_of=table.stats().watermark).to_pylist(), key=itemgetter("id"))
+        base, names = table.base_path, table.schema.names
+
+    assert sorted(delta_scan(base).select(names).to_pylist(), key=itemgetter("id")) == at_fold
+    changes = base.parent / "changes"
+    ours = DeltaTable(changes).to_pyarrow_table().select(["_seq", "_op", "id", "v"]).to_pylist()
+    theirs = delta_scan(changes, columns='"_seq", "_op", "id", "v"').to_pylist()
+    assert Counter(map(str, theirs)) == Counter(map(str, ours))
+    assert len(list((base / "_delta_log").glob("*.checkpoint.parquet"))) >= 1

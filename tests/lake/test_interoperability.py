@@ -1,4 +1,6 @@
-"""After a fold, base is a plain Delta table: deltalake, polars and DuckDB read exactly the rows that were written."""
+"""After a fold, base is a plain Delta table: deltalake, polars, DuckDB and its delta extension read exactly the rows that
+were written.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,7 @@ import pytest
 from deltalake import DeltaTable
 
 from lithify import Lake, Table
+from support.delta_scan import NoExtension, delta_scan, installed
 
 pytestmark = pytest.mark.slow
 
@@ -97,11 +100,21 @@ def by_duckdb(table: Table) -> list[dict[str, Any]]:
         return found.to_arrow_table().cast(table.schema).to_pylist()
 
 
+def by_delta_scan(table: Table) -> list[dict[str, Any]]:
+    try:
+        installed()
+    except NoExtension as error:
+        pytest.skip(str(error))
+    found = delta_scan(table.base_path)
+    return found.select(table.schema.names).cast(table.schema).to_pylist()
+
+
 READERS: dict[str, Callable[[Table], list[dict[str, Any]]]] = {
     "deltalake": by_deltalake,
     "polars": by_polars,
     "polars, lazily": by_polars_lazily,
     "duckdb": by_duckdb,
+    "duckdb's delta_scan": by_delta_scan,
 }
 
 
