@@ -1,5 +1,5 @@
-"""After a fold, base is a plain Delta table: deltalake, polars, DuckDB and its delta extension read exactly the rows that
-were written.
+"""After a fold, base is a plain Delta table: deltalake, polars, DuckDB and its delta extension read exactly the rows
+that were written.
 """
 
 from __future__ import annotations
