@@ -17,10 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from lithify.delta.commit_files import Commits
 from lithify.delta.folder import HINT, LOG_FOLDER, checkpoint_name
 from lithify.delta.forget_rules import forgettable
+from lithify.delta.open_log import translated_error
 from lithify.delta.rebuild import aside
 from lithify.delta.torn_log import checkpoint_column
 from lithify.files.local import LocalStorage
@@ -46,8 +48,11 @@ def checkpoint_without(commits: Commits, version: int, names: frozenset[str]) ->
     adds nothing, nor points at what it has not written. Returns the version as deltalake has it.
     """
     with aside(commits, commits.needed_aside(version)) as own:
-        table = DeltaTable(str(own.folder), version=version)
-        table.create_checkpoint()
+        try:
+            table = DeltaTable(str(own.folder), version=version)
+            table.create_checkpoint()
+        except (DeltaError, OSError, ValueError) as error:
+            raise translated_error(error, commits.live) from error
         log = own.folder / LOG_FOLDER
         content, rows = _filtered(log / checkpoint_name(version), names)
         hint = json.loads(LocalStorage().read(log / HINT))

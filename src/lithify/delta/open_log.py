@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from pathlib import PurePath
 
 from deltalake import DeltaTable
@@ -16,16 +17,13 @@ from lithify.files.os_errors import os_error, translated
 from lithify.files.storage import Storage
 
 ATTEMPTS_MAX = 10
-_SIGNS = (
-    ("No space left", errno.ENOSPC),
-    ("os error 28", errno.ENOSPC),
-    ("Permission denied", errno.EACCES),
-    ("os error 13", errno.EACCES),
-    ("Read-only", errno.EROFS),
-    ("Too many open files", errno.EMFILE),
-    ("os error 24", errno.EMFILE),
-    ("os error 23", errno.ENFILE),
-)
+_SIGNS = {
+    "No space left": errno.ENOSPC,
+    "Permission denied": errno.EACCES,
+    "Read-only": errno.EROFS,
+    "Too many open files": errno.EMFILE,
+}
+_NUMBERED = re.compile(r"([^:\n]*)\(os error (\d+)\)")
 
 
 def open_table(path: PurePath, store: Storage, version: int | None = None) -> DeltaTable:
@@ -69,7 +67,15 @@ def _opened(path: PurePath, store: Storage, version: int | None) -> DeltaTable:
 
 def _is_passing(error: BaseException) -> bool:
     """Whether it says nothing about the log: this process is short of something."""
-    return any(sign in str(error) for sign, number in _SIGNS if number in (errno.EMFILE, errno.ENFILE))
+    refused = _refused(str(error))
+    return refused is not None and refused.errno in (errno.EMFILE, errno.ENFILE)
+
+
+def _refused(text: str) -> OSError | None:
+    """What the operating system said below deltalake. That a file is not there means something else for each file."""
+    if (found := _NUMBERED.search(text)) and int(found[2]) != errno.ENOENT:
+        return OSError(int(found[2]), found[1].strip())
+    return next((OSError(number, sign) for sign, number in _SIGNS.items() if sign in text), None)
 
 
 def translated_error(error: BaseException, path: PurePath) -> LithifyError:
@@ -78,9 +84,8 @@ def translated_error(error: BaseException, path: PurePath) -> LithifyError:
         return error
     if isinstance(error, OSError) and error.errno:
         return os_error(error, path)
-    for sign, number in _SIGNS:
-        if sign in text:
-            return os_error(OSError(number, sign), path)
+    if (refused := _refused(text)) is not None:
+        return os_error(refused, path)
     first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
     if "Unsupported" in first:
         what = first.rpartition("Unsupported")[2].strip(": ")
