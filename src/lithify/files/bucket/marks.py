@@ -21,13 +21,15 @@ from lithify.files.os_errors import InDoubt
 if TYPE_CHECKING:
     from obstore import GetResult
 
-MARKS, MARKS_MAX = "lithify-marks", 32
+# With S3's 2 kB for all metadata of an object there is room for these; a writer that was held up for that many changes
+# by others has to say that it does not know.
+MARKS, MARKS_MAX, MARK_BYTES = "lithify-marks", 160, 6
 NONCE, NONCE_BITS = "lithify-nonce", 64
 
 
 def marked(before: Sequence[str]) -> tuple[str, ...]:
     """The marks of an object with those of the put that is about to change it."""
-    return (*before, secrets.token_hex(8))[-MARKS_MAX:]
+    return (*before, secrets.token_urlsafe(MARK_BYTES))[-MARKS_MAX:]
 
 
 def marks_of(found: GetResult) -> tuple[str, ...]:
