@@ -54,7 +54,9 @@ class Bound(NamedTuple):
     more: float
 
 
+# What is mapped of files comes and goes as the kernel likes: what the process itself holds is what may not grow.
 BOUNDS = {
+    "anonymous_mb": Bound(1.1, 48),
     "rss_mb": Bound(1.15, 64),
     "descriptors": Bound(1.0, 32),
     "threads": Bound(1.0, 16),
@@ -69,6 +71,7 @@ BOUNDS = {
 class Sample:
     operations: int
     seconds: float
+    anonymous_mb: float
     rss_mb: float
     descriptors: int
     threads: int
@@ -140,11 +143,14 @@ class Service:
     def sample(self, latencies: Latencies, started: float) -> Sample:
         proc = Path(f"/proc/{self.process.pid}")
         files, size, logs = _on_disk(self.lake)
+        status = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines())
+        anonymous_mb, rss_mb = (int(status[name].split()[0]) / 1024 for name in ("RssAnon", "VmRSS"))
         read, write = latencies.taken()
         return Sample(
             latencies.done,
             round(time.monotonic() - started, 1),
-            int((proc / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20,
+            round(anonymous_mb, 1),
+            round(rss_mb, 1),
             len(list((proc / "fd").iterdir())),
             len(list((proc / "task").iterdir())),
             len((proc / "task" / str(self.process.pid) / "children").read_text().split()),

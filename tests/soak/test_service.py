@@ -20,7 +20,7 @@ PROGRAM = Path(__file__).with_name("service.py")
 OPERATIONS = examples(1_500, 100_000)
 TABLES = examples(8, 50)
 SECONDS_MAX = examples(600, 8 * 3_600)
-FLAT = Sample(0, 0.0, 300.0, 60, 20, 2, 500, 20.0, 900, 20.0, 30.0)
+FLAT = Sample(0, 0.0, 250.0, 300.0, 60, 20, 2, 500, 20.0, 900, 20.0, 30.0)
 
 
 @pytest.fixture
