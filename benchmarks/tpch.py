@@ -7,7 +7,6 @@ compared with DuckDB's. Where PyPI does not give its generator, the suite says s
 
 from __future__ import annotations
 
-import gc
 import json
 import math
 import os
@@ -15,8 +14,7 @@ import shutil
 import statistics
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -30,7 +28,7 @@ from sqlglot import exp
 
 from benchmarks.data import file_paths
 from benchmarks.peers.environments import NotToBeHad, python_of
-from benchmarks.report import Report, rounds
+from benchmarks.report import Report, cpu_of, rounds
 from benchmarks.tpch_data import TABLES
 from lithify import Lake
 
@@ -121,18 +119,6 @@ def in_namespace(query: str, namespace: str | None) -> str:
         if table.name in TABLES:
             table.set("db", exp.to_identifier(namespace) if namespace else None)
     return str(tree.sql(dialect="postgres"))
-
-
-def cpu_of(times: int, *works: Callable[[], object]) -> list[float]:
-    """The least processor time of each, in turns."""
-    found: list[list[float]] = [[] for _ in works]
-    for _ in range(times):
-        for number, work in enumerate(works):
-            gc.collect()
-            start = time.process_time()
-            work()
-            found[number].append(time.process_time() - start)
-    return [min(each) for each in found]
 
 
 def check(number: int, found: pa.Table, answer: Sequence[Sequence[Any]]) -> None:

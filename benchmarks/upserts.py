@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -40,6 +41,7 @@ def run(lake: Lake, report: Report, scale: float) -> None:
     for name, rows in zip(names, sizes, strict=True):
         report.say(f"loading {name}: {rows:,} rows")
         table = lake.table(name) if name in lake.tables() else load(lake, name, rows)
+        os.sync()  # or the upserts pay for what the load has left to be written
         batches = [changes(random_keys(rows, 1000, seed), False, seed) for seed in range(ROUNDS)]
         times = [timed(partial(table.upsert, batch)) for batch in batches]
         upsert[rows] = median(times)
