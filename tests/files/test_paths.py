@@ -9,7 +9,7 @@ import pytest
 
 from lithify.errors import Corruption, NotFound
 from lithify.files.local import LocalStorage
-from lithify.files.paths import PathGuard, remove_tree
+from lithify.files.paths import LISTED_MIN, PathGuard, remove_tree
 
 
 @pytest.fixture
@@ -186,3 +186,34 @@ def test_a_store_without_roots_takes_the_callers_word(tmp_path: Path) -> None:
         LocalStorage().read(tmp_path / "missing/file")
     LocalStorage().put(tmp_path / "file", b"data")
     assert LocalStorage().read(tmp_path / "file") == b"data"
+
+
+@pytest.mark.parametrize("at", ["", "deep/er/"])
+def test_a_link_among_very_many_files_is_found(store: LocalStorage, tmp_path: Path, outside: Path, at: str) -> None:
+    """Where many files of a folder are asked for it is listed, and that counts as if each had been looked at."""
+    folder = tmp_path / "lake" / "table"
+    (folder / at).mkdir(parents=True, exist_ok=True)
+    names = [f"{at}{number}" for number in range(LISTED_MIN + 5)]
+    for name in names[:50]:
+        (folder / name).touch()
+    guard = store.path_guard
+    guard.check_files(folder, names)  # those that are not there are no links
+
+    (folder / names[7]).unlink()
+    (folder / names[7]).symlink_to(outside / "file")
+    with pytest.raises(Corruption, match=f"{names[7]} is a link"):
+        guard.check_files(folder, names)
+
+    guard.allow(outside)
+    guard.check_files(folder, names)
+    assert guard.linked[str(folder)] == {str(outside.resolve())}
+
+
+def test_a_folder_that_is_a_link_is_not_listed(
+    store: LocalStorage, tmp_path: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "lake" / "table"
+    (folder / "deep").symlink_to(outside)
+    monkeypatch.setattr(os, "scandir", None)
+    with pytest.raises(Corruption, match="deep is a link"):
+        store.path_guard.check_files(folder, [f"deep/{number}" for number in range(LISTED_MIN)])

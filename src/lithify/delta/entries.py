@@ -113,7 +113,7 @@ def _data_file(
 def _inside(log_path: str) -> str:
     """A log may name files anywhere; here it names those of its own folder."""
     path = unquote(log_path)
-    if not lies_inside(path) or not lies_inside(log_path):
+    if not lies_inside(path) or (path != log_path and not lies_inside(log_path)):
         raise Corruption(
             f"the log names the file {log_path!r}, which does not lie in the table's folder: nothing outside is read; "
             "copy the table with the writer that made it (a shallow clone into a deep one), or restore its log"

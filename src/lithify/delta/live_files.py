@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from lithify.core.snapshot import DataFile
 from lithify.delta.actions import CommitRecord
+from lithify.delta.collector import collector_paused
 from lithify.delta.entries import added_file, data_files
 from lithify.delta.stated_values import Unfamiliar
 
@@ -49,8 +50,9 @@ class LiveFiles:
         wider = tuple(dict.fromkeys((*(known.bounds_of if known else ()), *bounds_of)))
         live = cls(version, columns, partitions, wider, check)
         before = known._by_path if known is not None and known.bounds_of == wider else {}
-        found = [_same(before.get(told[0]), told) for told in _told(actions)]
-        fresh = list(data_files(actions.filter(pa.array([file is None for file in found], pa.bool_())), wider))
+        found = [_same(before.get(told[0]), told) for told in _told(actions)] if before else [None] * actions.num_rows
+        with collector_paused():
+            fresh = list(data_files(actions.filter(pa.array([file is None for file in found], pa.bool_())), wider))
         check(file.path for file in fresh)
         new = iter(fresh)
         files = tuple(file or next(new) for file in found)

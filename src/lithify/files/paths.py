@@ -16,6 +16,7 @@ import contextlib
 import errno
 import os
 import stat
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePath
 
@@ -23,6 +24,7 @@ from lithify.errors import Corruption, Unavailable
 from lithify.files.os_errors import translated
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+LISTED_MIN = 1_000
 _WALKED = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -140,8 +142,9 @@ class PathGuard:
 
     def check_files(self, folder: PurePath, paths: Iterable[str]) -> None:
         """Files that a log names by their path below its folder: no level of it is a link out of allowed folders."""
-        text, plain, linked = str(folder), set[str](), set[str]()
-        for path in paths:
+        text, plain, linked, named = str(folder), set[str](), set[str](), list(paths)
+        listings = _Listings(text, named)
+        for path in named:
             links = False
             at = path.find("/")
             while at >= 0:
@@ -149,7 +152,11 @@ class PathGuard:
                     links |= self._check_level(f"{text}/{path[:at]}")
                     plain.add(path[:at])
                 at = path.find("/", at + 1)
-            links |= self._check_level(f"{text}/{path}")
+            above, _, name = path.rpartition("/")
+            if (found := listings.links(above)) is None:
+                links |= self._check_level(f"{text}/{path}")
+            elif name in found:
+                links |= self._check_link(f"{text}/{path}")
             if links:
                 linked.add(os.path.dirname(os.path.realpath(f"{text}/{path}")))
         if linked:
@@ -157,11 +164,38 @@ class PathGuard:
 
     def _check_level(self, path: str) -> bool:
         """Whether it is a link, to a folder that is allowed."""
-        if not _is_link(path):
-            return False
+        return _is_link(path) and self._check_link(path)
+
+    def _check_link(self, path: str) -> bool:
         if not self.allows(path):
             raise is_link(path)
         return True
+
+
+class _Listings:
+    """The links in folders of which many files are asked for: to list such a folder takes less than to look at each."""
+
+    def __init__(self, text: str, paths: Iterable[str]) -> None:
+        asked = Counter(path.rpartition("/")[0] for path in paths)
+        self._text, self._crowded = text, {above for above, count in asked.items() if count >= LISTED_MIN}
+        self._found: dict[str, frozenset[str]] = {}
+
+    def links(self, above: str) -> frozenset[str] | None:
+        """Call it when the folder itself has been looked at. None: of few of its files anything is asked."""
+        if above not in self._crowded:
+            return None
+        if above not in self._found:
+            self._found[above] = _links_in(f"{self._text}/{above}")
+        return self._found[above]
+
+
+def _links_in(folder: str) -> frozenset[str]:
+    with translated(folder):
+        try:
+            with os.scandir(folder) as entries:
+                return frozenset(entry.name for entry in entries if entry.is_symlink())
+        except (FileNotFoundError, NotADirectoryError):
+            return frozenset()
 
 
 def _is_link(path: str) -> bool:
