@@ -16,7 +16,8 @@ from support.shared_service import SharedService, shared_service
 
 ClientWith = Callable[..., TestClient]
 READ, WRITE, MAINTAIN, WATCH, PUBLIC = ("read",), ("write",), ("maintain",), ("read", "maintain"), ()
-SCOPES = ("read", "write", "maintain", "admin")
+ERASE = ("erase",)
+SCOPES = ("read", "write", "maintain", "erase", "admin")
 
 
 class Route(NamedTuple):
@@ -103,6 +104,14 @@ ROUTES = {
     "GET /v1/pipelines/{pipeline}": Route(WATCH, "own"),
     "GET /v1/pipelines/{pipeline}/runs": Route(WATCH, "own"),
     "POST /v1/pipelines/{pipeline}/run": Route(WRITE, "own", {"dry_run": True}),
+    "GET /v1/erasures": Route(ERASE, "own"),
+    "POST /v1/erasures": Route(ERASE, "own", {"table": "shop.nothing", "keys": [1]}),
+    "POST /v1/erasures/plan": Route(ERASE, "own", {"table": "shop.nothing", "keys": [1]}),
+    "GET /v1/erasures/{id}": Route(ERASE, "own"),
+    "GET /v1/erasures/{id}/receipt": Route(ERASE, "own"),
+    "POST /v1/erasures/{id}/verify": Route(ERASE, "own", {}),
+    "POST /v1/erasures/{id}/resume": Route(ERASE, "own"),
+    "POST /v1/erasures/{id}/cancel": Route(ERASE, "own"),
     "GET /v1/compaction/status": Route(WATCH, "own"),
     "GET /v1/compaction/stats": Route(WATCH, "own"),
     "GET /v1/compaction/candidates": Route(WATCH, "own"),
@@ -217,10 +226,12 @@ def test_a_token_for_some_tables_has_no_right_to_the_lake(client_with: ClientWit
         ("POST /v1/query/cache/unpin", {"table": "shop.orders"}),
         ("POST /v1/query/cache/evict", {"table": "shop.orders"}),
         ("POST /v1/query/cache/evict", {}),
+        ("POST /v1/erasures", {"table": "shop.orders", "keys": [1]}),
+        ("POST /v1/erasures/plan", {"table": "shop.orders", "keys": [1]}),
     ],
 )
 def test_a_table_that_a_body_names(client_with: ClientWith, name: str, body: Any) -> None:
-    limited = client_with("read", "write", "maintain", table="log.events")
+    limited = client_with("read", "write", "maintain", "erase", table="log.events")
     method, path = name.split()
     answer = limited.request(method, path, json=body)
     assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")

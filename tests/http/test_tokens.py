@@ -136,7 +136,8 @@ def test_revoking_what_is_not_there(tokens: Tokens) -> None:
         (["write"], {"write"}),
         (["maintain"], {"maintain"}),
         (["read", "write"], {"read", "write"}),
-        (["admin"], {"read", "write", "maintain", "admin"}),
+        (["erase"], {"erase"}),
+        (["admin"], {"read", "write", "maintain", "erase", "admin"}),
     ],
 )
 def test_what_the_scopes_allow(tokens: Tokens, scopes: list[str], allowed: set[str]) -> None:
@@ -173,7 +174,7 @@ def test_patterns_that_are_none(tokens: Tokens, tables: list[str]) -> None:
 
 @pytest.mark.parametrize("scopes", [[], ["all"], ["read", "root"], [""]])
 def test_scopes_that_are_none(tokens: Tokens, scopes: list[str]) -> None:
-    with pytest.raises(InvalidRequest, match="read, write, maintain, admin"):
+    with pytest.raises(InvalidRequest, match="read, write, maintain, erase, admin"):
         tokens.create("a", scopes)
 
 

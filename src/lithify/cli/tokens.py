@@ -42,7 +42,7 @@ def create(
     ],
     scope: Annotated[
         list[str],
-        typer.Option("--scope", metavar="SCOPE", help="read, write, maintain or admin; repeat it for several."),
+        typer.Option("--scope", metavar="SCOPE", help="read, write, maintain, erase or admin; repeat it for several."),
     ],
     table: Annotated[
         list[str] | None,

@@ -77,8 +77,14 @@ class Erasure:
         """None: it is not done."""
         if self.state != "done":
             return None
-        found: dict[str, Any] = json.loads(self._records.store.read(self.receipt_path))
+        found: dict[str, Any] = json.loads(self.receipt_bytes())
         return found
+
+    def receipt_bytes(self) -> bytes:
+        """The receipt as it was signed."""
+        if self.state != "done":
+            raise Conflict(f"erasure {self.id} has no receipt, it is {self._record.state}: resume it, or wait")
+        return self._records.store.read(self.receipt_path)
 
     def describe(self) -> dict[str, Any]:
         """What is known of it, without values."""
@@ -114,6 +120,15 @@ class Erasure:
         return self
 
     resume = wait
+
+    def reopen(self) -> Erasure:
+        """Have the next cycle of maintenance go on with it, also where the last scan has found something."""
+        with leases.waited_for(self._lake.runtime, LEASE, LEASE_S, LEASE_S, "erasures"):
+            record = self._records.read(self.id)
+            if not record.is_open:
+                raise Conflict(f"erasure {self.id} is {record.state}: there is nothing to resume", erasure=self.id)
+            self._record = self._records.save(replace(record, state=OPEN))
+        return self
 
     def cancel(self) -> Erasure:
         """Give it up, as long as nothing of the past is gone. What it has hidden stays deleted."""

@@ -29,6 +29,7 @@ from lithify.http.metrics import MeasureRequests, Metrics
 from lithify.http.routes import (
     cache,
     console,
+    erasures,
     events,
     feed,
     files,
@@ -61,7 +62,7 @@ ROUTERS: tuple[tuple[APIRouter, str], ...] = (
         (module.router, V1)
         for module in (
             *(rows, feed, statements, query, tables, cache, history, files, tags, quarantine),
-            *(table_maintenance, options, pipelines, lake_routes, events, token_routes, session),
+            *(table_maintenance, options, pipelines, lake_routes, events, erasures, token_routes, session),
         )
     ),
     *((maintenance.router, prefix) for prefix in (MAINTENANCE, ITS_EARLIER_NAME)),

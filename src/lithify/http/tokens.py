@@ -29,7 +29,7 @@ from lithify.files.local import LocalStorage
 from lithify.files.open_storage import storage_of
 from lithify.files.storage import Storage
 
-Scope = Literal["read", "write", "maintain", "admin"]
+Scope = Literal["read", "write", "maintain", "erase", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 PREFIX = "lith_"
 FILE = "tokens.json"

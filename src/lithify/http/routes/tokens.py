@@ -45,7 +45,7 @@ class CreateToken(Order):
     name: Text = Field(
         description="Who uses it; letters, digits and _ . @ -", max_length=NAME_LENGTH_MAX, examples=["dashboard"]
     )
-    scopes: list[Scope] = Field(description="What it may do; admin includes all others.", min_length=1, max_length=4)
+    scopes: list[Scope] = Field(description="What it may do; admin includes all others.", min_length=1, max_length=5)
     tables: list[Text] = Field(
         [], description="Only these tables, or shop.* for a namespace; empty: all.", max_length=TABLES_MAX
     )
