@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -36,19 +37,20 @@ from lithify.delta.folder import (
     HINT,
     LOCK,
     LOG_FOLDER,
-    TURN,
     checkpoint_name,
     hinted_checkpoint,
 )
 from lithify.delta.own_commits import ACTIONS
 from lithify.delta.trim import TEMPORARY, TORN
 from lithify.errors import Conflict, Corruption, NotFound
-from lithify.files.local import DOUBTED
 from lithify.files.open_parquet import open_bytes, read_open
 from lithify.files.storage import Storage
 
 UNDER_WAY_MS = 60_000
-_SPARE = (".crc",)  # checksums of versions and of files, which readers do without
+_SPARE = ".crc"  # checksums of versions and of files, which readers do without
+# Checkpoints in parts or as JSON, several commits in one file, and commits that are on their way.
+_FOREIGN = re.compile(r"\d{20}\.(?:checkpoint\..+\.json|\d{20}\.compacted\.json)")
+_FOLDERS = (PARTS, "_staged_commits")
 
 
 class Edit(Protocol):
@@ -83,19 +85,14 @@ class LogPast:
         self._folders = (table / LOG_FOLDER, table / ARCHIVE_FOLDER, *(folder / LOG_FOLDER for folder in saved))
 
     def check_known(self) -> None:
-        """Refuse files of other writers that may name data files, and that nobody here can write anew."""
+        """Refuse what names files and cannot be written anew here: other writers may have put it there."""
         for folder in self._folders:
             for name in self._store.names(folder):
-                kinds = COMMIT_NAME, CHECKPOINT_NAME, TORN, TEMPORARY
-                known = name in (HINT, LOCK, TURN) or name.startswith(DOUBTED) or name.endswith(_SPARE)
-                if not known and not any(kind.fullmatch(name) for kind in kinds) and not self._is_empty(folder / name):
+                if _FOREIGN.fullmatch(name) or (name in _FOLDERS and self._store.names(folder / name)):
                     raise Conflict(
-                        f"{folder / name} is no commit and no plain checkpoint: another writer has put it there, and "
-                        'its past cannot be written anew; history="cut" does without it'
+                        f"{folder / name} was put there by another writer, and names files in a way that cannot be "
+                        'written anew here: history="cut" does without it'
                     )
-
-    def _is_empty(self, path: PurePath) -> bool:
-        return path.name == PARTS and not self._store.names(path)
 
     def named(self) -> Iterator[Named]:
         """Every add that is told anywhere: of checkpoints first, then of commits, oldest first."""
