@@ -33,11 +33,11 @@ from lithify.erasure.blockers import blockers, break_pins
 from lithify.erasure.chain import put_receipt
 from lithify.erasure.clean import clean_journals, clean_quarantine
 from lithify.erasure.hide import hide
-from lithify.erasure.inventory import take_inventory
+from lithify.erasure.inventory import take_inventory, without_partitions
 from lithify.erasure.key_rows import Keys
 from lithify.erasure.lake_access import LakeAccess
 from lithify.erasure.needles import SPELLINGS, Needle
-from lithify.erasure.receipt import NOT_COVERED, VERSION
+from lithify.erasure.receipt import NOT_COVERED, VERSION, hash_of
 from lithify.erasure.records import BLOCKED, DONE, LEFTOVER, OPEN, Record, Records
 from lithify.erasure.rewrite import Rewriting
 from lithify.erasure.scan import METHODS
@@ -156,9 +156,11 @@ class Erasing:
             if held := rewriting.blockers():
                 self._save(state=BLOCKED, step="seal", blocked_by=held)
                 return
-            # What there was is written down before it is less, so that a second attempt tells of it too.
-            sizes = {**facts.get("files_rewritten", {}), **rewriting.foreseen()}
-            self._save(facts={**facts, "files_rewritten": sizes})
+            # What there was is written down before it is less, so that a second attempt tells of it too. A path may
+            # hold a value, of a partition: so these stand for it.
+            found = {hash_of(label.encode())[:32]: size for label, size in rewriting.foreseen().items()}
+            facts = {**facts, "files_rewritten": {**facts.get("files_rewritten", {}), **found}}
+            self._save(facts=facts)
             done = rewriting.run(sealed.needles)
         self._let_go()
         self._next(
@@ -201,6 +203,8 @@ class Erasing:
             self._runtime.store.delete_folder(index_folder(self._runtime, handles.folder, handles.incarnation))
             keys = Keys(self._record.key, sealed.keys)
             records = clean_quarantine(handles, keys, sealed.needles)
+        plan = json.loads(self._runtime.store.read(self._plan_path))
+        self._runtime.store.put(self._plan_path, json.dumps(without_partitions(plan)).encode())
         lines = clean_journals(self._runtime, self._record.table, sealed.needles)
         self._next(
             files_deleted=facts.get("files_deleted", 0) + report.files,
