@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import blake2b
 from pathlib import PurePath
 from typing import Any
 from urllib.parse import unquote
@@ -44,11 +45,19 @@ READERS_S = 0.5
 LATE_COMMITS_ROUNDS_MAX = 5
 
 
+def digest(label: str) -> str:
+    """What stands for a path in the state of an erasure: it may hold a value, of a partition."""
+    return blake2b(label.encode(), digest_size=16).hexdigest()
+
+
 @dataclass(frozen=True)
 class Rewritten:
-    """`files`: bytes of the old ones, each by its path below the name of its log, and once where it has two names."""
+    """`files`: bytes of the old ones, each by its path below the name of its log, and once where it has two names.
+    `replaced`: all of them, and whether there is a new one.
+    """
 
     files: Mapping[str, int]
+    replaced: Mapping[str, bool]
     commits: int = 0
     checkpoints: int = 0
 
@@ -63,13 +72,21 @@ class _Named:
 
 class Rewriting:
     """`hits`: what the inventory found, by path below the name of its log. `keys`: of the rows that go. Without
-    `hidden_seq`: what would go, if they were hidden now.
+    `hidden_seq`: what would go, if they were hidden now. `replaced`: what an earlier round has told, by `digest`.
     """
 
-    def __init__(self, handles: Handles, id: str, hidden_seq: int | None, keys: pa.Table, hits: Sequence[str]) -> None:
+    def __init__(
+        self,
+        handles: Handles,
+        id: str,
+        hidden_seq: int | None,
+        keys: pa.Table,
+        hits: Sequence[str],
+        replaced: Mapping[str, bool] | None = None,
+    ) -> None:
         self._handles, self._runtime, self._store = handles, handles.runtime, handles.runtime.store
         self._id, self._hidden_seq, self._hits = id, hidden_seq, tuple(hits)
-        self._key, self._keys = tuple(keys.column_names), keys
+        self._key, self._keys, self._replaced = tuple(keys.column_names), keys, replaced or {}
         self._roots: dict[str, PurePath] = {"changes": handles.changes.log.path, "base": handles.base_folder}
         kept = logs_of_tags(handles)
         self._pasts = {
@@ -182,7 +199,7 @@ class Rewriting:
                     break
             self._store.step("rewrite.named")
             rename_files(self._handles, lambda log, path: self._new(instead, log, path))
-        return Rewritten(sizes, commits, checkpoints)
+        return Rewritten(sizes, {label: new.path is not None for label, new in instead.items()}, commits, checkpoints)
 
     def _each(
         self,
@@ -219,7 +236,17 @@ class Rewriting:
                 raise Conflict(f"{root / target} was made by somebody else meanwhile: resume the erasure")
             found[label] = done
             by_inode.setdefault(file.inode, (f"{log}/{target}", done))
-        return found
+        return found | dict(self._named_late())
+
+    def _named_late(self) -> Iterator[tuple[str, FileWithout]]:
+        """Old files that went in an earlier round, and were named once more by a checkpoint that came after that."""
+        for label in self._named:
+            if (has_new := self._replaced.get(digest(label))) is None or self._is_there(label):
+                continue
+            log, _, path = label.partition("/")
+            new = written_before(self._store, self._roots[log], path_without(path, self._id))
+            if new is not None or not has_new:
+                yield label, new or FileWithout(None)
 
     def _both(self, instead: Mapping[str, FileWithout], log: str, path: str) -> Sequence[str]:
         return (path, *(other for other in self._new(instead, log, path) if other != path))

@@ -37,9 +37,9 @@ from lithify.erasure.inventory import take_inventory, without_partitions
 from lithify.erasure.key_rows import Keys
 from lithify.erasure.lake_access import LakeAccess
 from lithify.erasure.needles import SPELLINGS, Needle
-from lithify.erasure.receipt import NOT_COVERED, VERSION, hash_of
+from lithify.erasure.receipt import NOT_COVERED, VERSION
 from lithify.erasure.records import BLOCKED, DONE, LEFTOVER, OPEN, Record, Records
-from lithify.erasure.rewrite import Rewriting
+from lithify.erasure.rewrite import Rewriting, digest
 from lithify.erasure.scan import METHODS
 from lithify.erasure.sealed import Sealed, forget, text_of_rows
 from lithify.errors import Conflict, Corruption, NotFound, Unavailable
@@ -146,7 +146,8 @@ class Erasing:
 
     def _rewriting(self, handles: Handles, keys: pa.Table) -> Rewriting:
         hits = json.loads(self._runtime.store.read(self._plan_path))["files"]
-        return Rewriting(handles, self._record.id, self._record.hidden_seq, keys, tuple(hits))
+        replaced = self._record.facts.get("files_replaced")
+        return Rewriting(handles, self._record.id, self._record.hidden_seq, keys, tuple(hits), replaced)
 
     def _rewrite(self) -> None:
         """Processes are asked to let go before the old files go: what they have open names these."""
@@ -156,14 +157,15 @@ class Erasing:
             if held := rewriting.blockers():
                 self._save(state=BLOCKED, step="seal", blocked_by=held)
                 return
-            # What there was is written down before it is less, so that a second attempt tells of it too. A path may
-            # hold a value, of a partition: so these stand for it.
-            found = {hash_of(label.encode())[:32]: size for label, size in rewriting.foreseen().items()}
+            # What there was is written down before it is less, so that a second attempt tells of it too.
+            found = {digest(label): size for label, size in rewriting.foreseen().items()}
             facts = {**facts, "files_rewritten": {**facts.get("files_rewritten", {}), **found}}
             self._save(facts=facts)
             done = rewriting.run(sealed.needles)
+        replaced = {digest(label): has_new for label, has_new in done.replaced.items()}
         self._let_go()
         self._next(
+            files_replaced={**facts.get("files_replaced", {}), **replaced},
             commits_rewritten=facts.get("commits_rewritten", 0) + done.commits,
             checkpoints_rewritten=facts.get("checkpoints_rewritten", 0) + done.checkpoints,
         )
