@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from lithify import Conflict, InvalidRequest, Lake, NotFound, Table
+from lithify import Conflict, Lake, NotFound, Table
 from lithify.files.local import LocalStorage
 from support.erasures import COLUMNS, NEW, OLD, SETTINGS, base_versions, others, places_of, told, wanda
 from support.waiting import eventually
