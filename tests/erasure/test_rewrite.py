@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import json
 import os
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -388,6 +390,39 @@ def test_a_delete_that_came_later_goes_with_her(lake: Lake, customers: Table) ->
     assert erasure.wait().state == "done", (erasure.places, erasure.problems)
     assert 9 not in ids(customers.to_arrow(as_of=seq))
     assert [row["id"] for row in customers.changes(since=seq - 1).to_pylist()] == [9]
+
+
+def test_others_write_fold_and_compact_meanwhile(lake: Lake, customers: Table) -> None:
+    seq = customers.snapshot().seq
+    before, ended, written = told(customers, seq, 42), threading.Event(), list[int]()
+
+    def work() -> None:
+        with Lake(lake.path, settings=SETTINGS.model_copy(update={"checkpoint_every": 3})) as other:
+            table = other.table("shop.customers")
+            for id in itertools.count(1000):
+                if ended.is_set():
+                    return
+                table.upsert([{"id": id, "name": "x", "mail": f"{id}@example.org", "n": id}])
+                written.append(id)
+                if id % 3 == 0:
+                    table.fold()
+                if id % 10 == 0:
+                    table.optimize()
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        eventually(lambda: len(written) > 3)
+        erasure = lake.erase("shop.customers", keys=[42]).wait()
+    finally:
+        ended.set()
+        worker.join()
+    assert erasure.state == "done", (erasure.places, erasure.problems)
+    assert told(customers, seq) == before
+    assert [id for id in ids(customers.to_arrow()) if id >= 1000] == written
+    assert left(lake) == []
+    customers.fold()
+    assert ids(DeltaTable(str(customers.base_path)).to_pyarrow_table()) == ids(customers.to_arrow())
 
 
 def test_who_had_the_table_open_goes_on(lake: Lake, customers: Table) -> None:
