@@ -219,6 +219,7 @@ class Erasing:
         """Somebody has written a checkpoint meanwhile from what was there before."""
         tries = self._record.facts.get("rewritten_again", 0) + 1
         if tries > ROUNDS_MAX:
+            self._save(step="rewrite", facts={**self._record.facts, "rewritten_again": 0})
             raise Conflict(
                 f"files with the rows of erasure {self._record.id} are named by new checkpoints again and again: stop "
                 "what writes these, then resume it"
