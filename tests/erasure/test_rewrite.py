@@ -34,6 +34,13 @@ def logs(lake: Lake) -> list[Path]:
     return sorted(path for path in Path(lake.path).rglob("*") if "_delta_log" in path.parts and path.is_file())
 
 
+def unknown(lake: Lake) -> None:
+    """Nobody knows of who has opened the lake last, so nobody asks it for anything."""
+    files = list((Path(lake.path) / "_lithify/processes").iterdir())
+    assert len(files) == 2
+    max(files, key=lambda path: path.stat().st_mtime_ns).unlink()
+
+
 def ids(rows: pa.Table) -> list[int]:
     return sorted(rows["id"].to_pylist())
 
@@ -455,7 +462,7 @@ def test_who_sleeps_meanwhile_follows_from_the_old_files(lake: Lake, customers: 
     sleeping = Lake(lake.path, settings=SETTINGS.model_copy(update={"refresh_s": 600}))
     handles = internals(sleeping).table("shop.customers").handles
     known = {file.path for file in handles.snapshot().base}
-    shutil.rmtree(Path(lake.path) / "_lithify/processes")  # nobody knows of it, so nobody asks it
+    unknown(lake)
     customers.fold()
     assert lake.erase("shop.customers", keys=[42]).wait().state == "done"
     now = {file.path for file in handles.snapshot().base}
@@ -464,6 +471,21 @@ def test_who_sleeps_meanwhile_follows_from_the_old_files(lake: Lake, customers: 
     sleeping.close()
     theirs.update_incremental()
     assert ids(theirs.to_pyarrow_table()) == ids(customers.to_arrow())
+
+
+def test_rows_in_the_memory_of_who_sleeps_meanwhile_do_not_come_back(lake: Lake, customers: Table) -> None:
+    """E1: it brings them up to date by what was written since, and the delete is not told any more."""
+    sleeping = Lake(lake.path, settings=SETTINGS.model_copy(update={"refresh_s": 600}))
+    sleeping.cache.pin("shop.customers")
+    query = "select count(*) as n from shop.customers where id = 42"
+    assert sleeping.sql(query).to_pylist() == [{"n": 1}]
+    unknown(lake)
+    assert lake.erase("shop.customers", keys=[42]).wait().state == "done"
+    customers.upsert([{"id": 60, "name": "x", "mail": "60@example.org", "n": 1}])
+    assert sleeping.sql(query).to_pylist() == [{"n": 0}]
+    assert sleeping.table("shop.customers").get(42) is None
+    assert sleeping.table("shop.customers").get(60) is not None
+    sleeping.close()
 
 
 @pytest.mark.parametrize("moment", ["rewrite.named", "erase.before-purge", "erase.vacuumed"])
