@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from support.delta_scan import NoExtension, delta_scan, installed
 
 from lithify import Conflict, Lake, NotFound, Table
 from lithify.files.local import LocalStorage
+from support.delta_scan import NoExtension, delta_scan, installed
 from support.erasures import COLUMNS, NEW, OLD, SETTINGS, base_versions, others, places_of, told, wanda
 from support.waiting import eventually
 
@@ -94,7 +94,8 @@ def test_the_same_for_duckdbs_own_reader(folder: Path) -> None:
 
 
 def test_every_version_stays_and_no_file_shows_her(lake: Lake, customers: Table) -> None:
-    for number in range(50, 75):  # until there are checkpoints
+    DeltaTable(str(customers.base_path)).create_checkpoint()
+    for number in range(50, 75):
         customers.upsert([{"id": number, "name": "x", "mail": f"{number}@example.org", "n": number}])
         if number % 6 == 0:
             customers.fold()
