@@ -192,6 +192,7 @@ PARQUET_DOORS = {
     # harmless. How many rows it has may be asked for.
     "row_group": {
         "cache/load.py",
+        "erasure/file_without.py",
         "erasure/pages.py",
         "files/footer_cache.py",
         "files/footer_parts.py",

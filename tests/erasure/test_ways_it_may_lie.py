@@ -29,7 +29,7 @@ LONG = "a.very.long.address.of.wanda.that.bounds.of.statistics.cut.short@mail.ex
 
 
 def erased(lake: Lake) -> Erasure:
-    found = lake.erase("shop.customers", keys=[42], history="cut").wait()
+    found = lake.erase("shop.customers", keys=[42]).wait()
     assert isinstance(found, Erasure)
     return found
 
@@ -88,7 +88,7 @@ def test_short_values_are_found_by_column_in_what_logs_state(lake: Lake, custome
 
 
 def test_copied_by_a_compaction_between_hide_and_fold(lake: Lake, customers: Table) -> None:
-    erasure = lake.erase("shop.customers", keys=[42], history="cut")
+    erasure = lake.erase("shop.customers", keys=[42])
     customers.optimize(by=["n"])
     assert erasure.wait().state == "done"
     assert places_of(Path(lake.path), NEW, OLD, "Wanda") == []
@@ -154,7 +154,7 @@ def test_the_same_value_in_another_table(lake: Lake, customers: Table) -> None:
     found = erased(lake)
     assert found.state == "leftover"
     assert all(place["path"].startswith("shop/orders/") for place in found.places)
-    lake.erase("shop.orders", keys=[1], history="cut").wait()
+    lake.erase("shop.orders", keys=[1]).wait()
     assert found.wait().state == "done"
 
 
@@ -174,7 +174,7 @@ def test_a_file_that_cannot_be_decoded(lake: Lake, customers: Table) -> None:
 
 def test_inserted_again_after_it_was_hidden(lake: Lake, customers: Table) -> None:
     """E8: a new row, which stays, and the receipt says so."""
-    erasure = lake.erase("shop.customers", keys=[42], history="cut")
+    erasure = lake.erase("shop.customers", keys=[42])
     customers.upsert(wanda("wanda.again@example.org"))
     assert erasure.wait().state == "done", (erasure.places, erasure.problems)
     assert erasure.receipt is not None
@@ -258,7 +258,7 @@ def test_a_receipt_holds_nothing_of_the_rows(lake: Lake, customers: Table) -> No
 
 def test_needles_lie_encrypted_while_it_runs(lake: Lake, customers: Table) -> None:
     """E6."""
-    erasure = lake.erase("shop.customers", keys=[42], history="cut")
+    erasure = lake.erase("shop.customers", keys=[42])
     folder = Path(erasure.receipt_path).parent
     assert {path.name for path in folder.iterdir()} == {"state.json", "needles.key", "needles.sealed"}
     assert places_of(folder, NEW, "Wanda") == []

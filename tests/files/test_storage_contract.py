@@ -438,6 +438,20 @@ class TestCapabilities:
             pytest.skip("it has no locks")
         return storage
 
+    def test_under_a_lock_content_is_replaced_and_keeps_its_time(self, locking: Storage, at: PurePath) -> None:
+        locking.put(at / "one", b"first")
+        locking.touch_ms(at / "one", 123_456)
+        tag = locking.tag(at / "one")
+
+        locking.replace(at / "one", b"second")
+
+        assert (locking.read(at / "one"), locking.modified_ms(at / "one")) == (b"second", 123_456)
+        assert locking.tag(at / "one") != tag
+        assert list(locking.below(at)) == ["one"]
+        with pytest.raises(NotFound):
+            locking.replace(at / "two", b"nothing was there")
+        assert list(locking.below(at)) == ["one"]
+
     def test_a_lock_is_held_by_one(self, locking: Storage, kind: Kind, at: PurePath, root: PurePath) -> None:
         with locking.lock(at / "lock", 0, "it"), pytest.raises(Unavailable, match="lock for it"):
             kind.open(root).lock(at / "lock", 0, "it").__enter__()

@@ -63,6 +63,23 @@ def test_from_the_plan_to_the_receipt(eraser: TestClient, lake: Lake, tmp_path: 
 
 
 @pytest.mark.usefixtures("idle")
+def test_the_past_stays_unless_it_is_to_be_cut(eraser: TestClient, lake: Lake) -> None:
+    table = lake.table("shop.orders")
+    seq = table.snapshot().seq
+    rest = [row for row in table.to_arrow(as_of=seq).to_pylist() if row["id"] != 2]
+    order = {name: value for name, value in ORDER.items() if name != "history"}
+    plan = eraser.post(f"{PATH}/plan", json=order).json()
+    assert (plan["files_to_rewrite"] > 0, plan["bytes_to_rewrite"] > 0) == (True, True)
+    assert eraser.post(f"{PATH}/plan", json=ORDER).json()["files_to_rewrite"] == 0
+
+    begun = eraser.post(PATH, json=order).json()
+
+    assert begun["history"] == "rewrite"
+    eventually(lambda: state(eraser, begun["id"]) == "done", "the erasure to be done by maintenance")
+    assert table.to_arrow(as_of=seq).to_pylist() == rest
+
+
+@pytest.mark.usefixtures("idle")
 def test_one_that_is_held_up_is_cancelled_or_goes_on(eraser: TestClient, lake: Lake) -> None:
     lake.table("shop.orders").tag("month-end")
     held = eraser.post(PATH, json=ORDER).json()["id"]

@@ -118,7 +118,7 @@ def test_an_erasure_is_refused_and_nothing_is_changed(lake: Lake, address: str) 
     before = contents(address)
 
     with pytest.raises(InvalidRequest, match="does not work on a lake in a bucket"):
-        lake.erase("shop.orders", [{"id": 1}], history="cut")
+        lake.erase("shop.orders", [{"id": 1}])
 
     assert contents(address) == before
 

@@ -71,6 +71,26 @@ class TestTables:
         assert work_of(now(shop), step(full=True)).whole
         assert work_of(now(shop), step(), full=True).why == "asked for"
 
+    def test_rows_that_were_erased_from_the_past_mean_everything(self, shop: Lake) -> None:
+        """The delete is not among the changes any more, and the target may have the row."""
+        shop.table("a.source").upsert([{"id": 2}], missing="null")
+        finish(shop, work_of(now(shop), step()))
+        shop.erase("a.source", keys=[2]).wait()
+
+        work = work_of(now(shop), step())
+
+        assert (work.whole, "were erased" in work.why) == (True, True)
+
+    def test_who_has_read_the_delete_before_goes_on_as_ever(self, shop: Lake) -> None:
+        erasure = shop.erase("a.source", keys=[1])
+        finish(shop, work_of(now(shop), step()))
+        erasure.wait()
+        shop.table("a.source").upsert([{"id": 2}], missing="null")
+
+        work = work_of(now(shop), step())
+
+        assert (work.whole, work.since, work.until) == (False, 2, 3)
+
     def test_more_changes_than_fit_here_mean_everything_also_where_one_commit_brings_them(
         self, shop: Lake, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -9,10 +9,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import duckdb
+import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
-from lithify import Settings
+from lithify import Settings, Table
 
 SETTINGS = Settings(actor="clerk", refresh_s=1)
 COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.string()), ("mail", pa.string()), ("n", pa.int32())])
@@ -94,3 +96,27 @@ def _by_prefixes(data: bytes, place: int, size: int) -> Iterable[bytes]:
         at += 3 + (1 if kind == 1 else length)
     end = at + (4 if data[place + 4] >> 2 & 1 else 0)
     yield pa.Codec("zstd").decompress(data[place:end], decompressed_size=size, asbytes=True)
+
+
+def told(table: Table, seq: int, *gone: object) -> dict[str, object]:
+    """What a table says of its versions up to `seq`, but for the rows with these ids: as rows, changes and a feed."""
+
+    def others(rows: pa.Table) -> list[str]:
+        return sorted(repr(row) for row in rows.to_pylist() if row["id"] not in gone)
+
+    changes = table.changes(since=0).to_pylist()
+    return {
+        "rows": {at: others(table.to_arrow(as_of=at)) for at in range(seq + 1)},
+        "changes": [repr(row) for row in changes if row["_seq"] <= seq and row["id"] not in gone],
+        "feed": others(table.feed(0, seq, before=True)),
+    }
+
+
+def base_versions(path: Path) -> dict[int, list[dict[str, object]]]:
+    """The rows of each version of a Delta table, as deltalake and Polars read it."""
+    found = {}
+    for version in range(DeltaTable(str(path)).version() + 1):
+        rows = DeltaTable(str(path), version=version).to_pyarrow_table().to_pylist()
+        assert sorted(map(repr, rows)) == sorted(map(repr, polars.read_delta(str(path), version=version).to_dicts()))
+        found[version] = sorted(rows, key=repr)
+    return found

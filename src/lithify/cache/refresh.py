@@ -144,6 +144,8 @@ def _folded_after(seq: int, snapshot: Snapshot, reader: TableReader, rows_max: i
         if snapshot.schema.order_by and reader.forgets_after(seq):
             return None  # what deletes kept out until then, they do not keep out any more
         found = reader.written_after(seq, rows_max)
+        if reader.erased_after(seq):  # asked afterwards: the delete was told until then, or is not
+            return None
     except NotFound:
         return None
     if found is None:

@@ -11,7 +11,7 @@ import typer
 
 from lithify.cli.command import HANDLED, ActorOption, Commands, DryRunOption, Session, TableArgument
 from lithify.cli.output import Column, long_text
-from lithify.cli.values import count_cell
+from lithify.cli.values import count_cell, human_bytes
 from lithify.core.wording import plural
 from lithify.errors import InvalidRequest
 
@@ -52,9 +52,9 @@ def erase(
         str | None, typer.Option("--where", metavar="SQL", help="In place of keys: rows that it holds for now.")
     ] = None,
     history: Annotated[
-        Literal["cut", "rewrite"] | None,
-        typer.Option("--history", help="cut: nothing older can be read afterwards. Has to be said; the only way yet."),
-    ] = None,
+        Literal["rewrite", "cut"],
+        typer.Option("--history", help="rewrite: every version stays, without the rows. cut: nothing older stays."),
+    ] = "rewrite",
     reason: Annotated[
         str | None, typer.Option("--reason", metavar="TEXT", help="Stands on the receipt: a ticket, nobody's name.")
     ] = None,
@@ -78,8 +78,8 @@ def erase(
     The rows are hidden at once. What is promised, and what is not, is told in docs/erasure.md.
 
     Examples:
-        lithify erase shop.customers --key 42 --history cut --dry-run
-        lithify erase shop.customers --key 42 --history cut --reason ticket-118 --wait --salt-out 118.salt
+        lithify erase shop.customers --key 42 --dry-run
+        lithify erase shop.customers --key 42 --reason ticket-118 --wait --salt-out 118.salt
         lithify erase shop.orders --where "customer = 42" --history cut --rows-max 5000 --wait
     """
     if salt_out is not None and salt_out.exists():
@@ -102,7 +102,11 @@ def erase(
         if not isinstance(found, Erasure):
             held = [f"it would wait for {what}" for what in found.blocked_by]
             text = f"{plural(found.keys, 'key')} of {name} would be erased, which {plural(found.rows, 'row')} have now"
-            session.out.message(text, asdict(found), f"afterwards: {found.oldest_after}", *held)
+            files = plural(found.files_to_rewrite, "file")
+            anew = (
+                [f"{files} would be written anew ({human_bytes(found.bytes_to_rewrite)})"] if history != "cut" else []
+            )
+            session.out.message(text, asdict(found), *anew, f"afterwards: {found.oldest_after}", *held)
             return
         salt, note = _handed_out(found.salt, salt_out)
         if wait:

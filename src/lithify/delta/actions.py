@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
@@ -177,13 +177,17 @@ def parse_record(version: int, content: bytes) -> CommitRecord:
 
 def parse_objects(content: bytes, decoder: json.JSONDecoder | None = None) -> list[dict[str, Any]]:
     """What a commit is: JSON objects one after the other, mostly one in a line. Raises ValueError."""
-    text, found, end = content.decode(), list[dict[str, Any]](), 0
-    while (end := _BLANK.match(text, end).end()) < len(text):  # type: ignore[union-attr]
-        value, end = (decoder or _LENIENT).raw_decode(text, end)
+    return [value for value, _ in spelled_objects(content, decoder)]
+
+
+def spelled_objects(content: bytes, decoder: json.JSONDecoder | None = None) -> Iterator[tuple[dict[str, Any], str]]:
+    """The same, each with its text."""
+    text, end = content.decode(), 0
+    while (begin := _BLANK.match(text, end).end()) < len(text):  # type: ignore[union-attr]
+        value, end = (decoder or _LENIENT).raw_decode(text, begin)
         if not isinstance(value, dict):
             raise ValueError(f"{value!r:.100} is no action")
-        found.append(value)
-    return found
+        yield value, text[begin:end]
 
 
 def _no_number(text: str) -> Any:

@@ -29,6 +29,7 @@ from lithify.files.parquet import Written
 from lithify.files.storage import Storage
 
 EPOCH_TXN = "lithify.vacuum"
+ERASURE_TXN = "lithify.erase."  # of the delete that an erasure begins with: its id follows
 DROPPED = "lithify.dropped"
 CLAIMED = "lithify.claimed"  # dropped, because it is being created: by whom
 CREATED_AT_SEQ = "lithify.created_at_seq"

@@ -50,18 +50,19 @@ def check_plain(path: PurePath, store: Storage) -> None:
 
 
 def _opened(path: PurePath, store: Storage, version: int | None) -> DeltaTable:
-    """deltalake first lists the log, then reads it. Files may be moved to the archive in between: try again while the
-    folder changes.
+    """deltalake first lists the log, then reads it. Files may be moved to the archive in between, or be written anew by
+    an erasure: try again while the folder changes.
     """
-    seen: list[str] | None = None
+    seen: list[tuple[str, str | None]] | None = None
     for _ in range(ATTEMPTS_MAX):
         try:
             return DeltaTable(str(path), version=version)
         except (DeltaError, OSError, ValueError):
-            names = store.names(path / LOG_FOLDER)
-            if names == seen:
+            log = path / LOG_FOLDER
+            there = [(name, store.tag(log / name)) for name in store.names(log)]
+            if there == seen:
                 raise
-            seen = names
+            seen = there
     return DeltaTable(str(path), version=version)
 
 

@@ -13,7 +13,7 @@ from lithify.core.arguments import check_seconds
 from lithify.erasure.chain import RECEIPT, broken_links, public_key
 from lithify.erasure.lake_access import LakeAccess
 from lithify.erasure.receipt import Verified, verified
-from lithify.erasure.records import CANCELLED, OPEN, STEPS, Record, Records, goes_on
+from lithify.erasure.records import CANCELLED, HISTORIES, OPEN, Record, Records, goes_on
 from lithify.erasure.request import ROWS_MAX, Asked, ErasurePlan, begin, find, plan
 from lithify.erasure.sealed import forget
 from lithify.erasure.steps import Erasing
@@ -97,6 +97,7 @@ class Erasure:
             "requested": dt.datetime.fromtimestamp(record.requested_ms / 1000, dt.UTC),
             "reason": record.reason,
             "actor": record.actor,
+            "history": record.history,
             "keys": record.keys,
             "rows": record.hidden_rows,
             "blocked_by": list(record.blocked_by),
@@ -136,9 +137,8 @@ class Erasure:
             record = self._records.read(self.id)
             if not record.is_open:
                 raise InvalidRequest(f"erasure {self.id} is {record.state} already: there is nothing to cancel")
-            begun = STEPS.index(record.step) >= STEPS.index("cut") or "commits_deleted" in record.facts
-            if begun and self._is_there(record):
-                raise InvalidRequest(f"erasure {self.id} has begun to delete the past: resume it, there is no way back")
+            if record.has_begun_the_past and self._is_there(record):
+                raise InvalidRequest(f"erasure {self.id} has begun to change the past: resume it, there is no way back")
             forget(self._records, self.id)
             self._record = self._records.save(_cancelled(record))
         return self
@@ -189,7 +189,7 @@ def erase(
     keys: Any,
     where: str | None,
     *,
-    history: str | None,
+    history: str,
     reason: str | None,
     actor: str | None,
     rows_max: int = ROWS_MAX,
@@ -199,8 +199,8 @@ def erase(
     check_history(history)
     asked: Asked = find(lake, name, keys, where, rows_max)
     if dry_run:
-        return plan(asked)
-    record, salt = begin(lake, asked, reason, actor, break_pins)
+        return plan(asked, history)
+    record, salt = begin(lake, asked, history, reason, actor, break_pins)
     with goes_on(record):
         Erasing(lake, record, lambda: True).hide()
     return Erasure(lake, record, salt)
@@ -214,13 +214,11 @@ def erasure(lake: LakeAccess, id: str) -> Erasure:
     return Erasure(lake, Records(lake.runtime).read(id))
 
 
-def check_history(history: str | None) -> None:
-    if history == "rewrite":
-        raise InvalidRequest('history="rewrite" is not there yet: use history="cut", which ends time travel before now')
-    if history != "cut":
+def check_history(history: str) -> None:
+    if history not in HISTORIES:
         raise InvalidRequest(
-            'say history="cut": the past of the table goes with the rows, for everybody, and nothing older than the '
-            "erasure can be read afterwards. It is the only way there is so far, and is not chosen for you"
+            f'history is "rewrite", which keeps every version without the rows, or "cut", after which nothing older '
+            f"than the erasure can be read; it is not {history!r}"
         )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lithify.core.ops import Op
 from lithify.core.results import Commit
-from lithify.delta.changes import ChangesLog
+from lithify.delta.changes import ERASURE_TXN, ChangesLog
 from lithify.erasure.records import Record
 from lithify.write.conditions import Condition, Replay, Write
 from lithify.write.small_writes import Request
@@ -25,7 +25,7 @@ class OfErasure(Condition):
 
     @property
     def _name(self) -> str:
-        return f"lithify.erase.{self.id}"
+        return f"{ERASURE_TXN}{self.id}"
 
     @property
     def alone(self) -> bool:

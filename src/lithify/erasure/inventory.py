@@ -6,7 +6,8 @@ inserted again, which is the scan's to tell.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
@@ -16,6 +17,8 @@ from lithify.erasure.needles import Needle, needles_of
 from lithify.errors import Corruption, NotFound
 from lithify.files.open_parquet import open_file
 from lithify.tables.handles import Handles
+
+_PARTITION = re.compile(r"=[^/]*")
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,16 @@ class Inventory:
     def document(self) -> dict[str, Any]:
         """Without values."""
         return {"files": self.files, "unread": list(self.unread)}
+
+
+def without_partitions(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Once the files are gone: their paths, but for the values that partitions are named after."""
+
+    def plain(path: str) -> str:
+        return _PARTITION.sub("=…", path)
+
+    files = {plain(path): rows for path, rows in document["files"].items()}
+    return {"files": files, "unread": [plain(path) for path in document["unread"]]}
 
 
 def take_inventory(handles: Handles, keys: Keys) -> Inventory:

@@ -27,6 +27,7 @@ NOT_COVERED = (
     "memory of programs, of processes that are not named here, and temporary folders of engines",
     "values that are not in the rows' own cells, such as sums and counts that were made from them",
     "other tables, but for cells that are long enough to be searched for as bytes",
+    "what readers of changes took elsewhere before, if they did not read the delete while it could be read",
     "that nobody writes the rows again",
     "who may write to the lake's folder could sign a receipt too: keep receipts elsewhere",
 )

@@ -22,8 +22,10 @@ from lithify.tables.runtime import Runtime
 
 OPEN, BLOCKED, LEFTOVER, DONE, CANCELLED = "open", "blocked", "leftover", "done", "cancelled"
 STATES = (OPEN, BLOCKED, LEFTOVER, DONE, CANCELLED)
-# In this order; each names what is done next.
-STEPS = ("hide", "seal", "fold", "inventory", "cut", "purge", "flush", "scan", "receipt", "forget", "end")
+# What becomes of the past, and the step that sees to it.
+HISTORIES = ("rewrite", "cut")
+# In this order; each names what is done next. Of the histories one is.
+STEPS = ("hide", "seal", "fold", "inventory", "cut", "rewrite", "purge", "flush", "scan", "receipt", "forget", "end")
 CUT_OFF_MS = 3_600_000
 _ID = re.compile(r"[0-9a-f]{32}")
 
@@ -37,7 +39,7 @@ class Record:
     reason: str | None
     actor: str
     requested_ms: int
-    history: str = "cut"
+    history: str = "rewrite"
     break_pins: bool = False
     keys: int = 0
     subjects: tuple[str, ...] = ()
@@ -56,6 +58,17 @@ class Record:
     def is_open(self) -> bool:
         return self.state in (OPEN, BLOCKED, LEFTOVER)
 
+    @property
+    def next_step(self) -> str:
+        others = set(HISTORIES) - {self.history}
+        return next(step for step in STEPS[STEPS.index(self.step) + 1 :] if step not in others)
+
+    @property
+    def has_begun_the_past(self) -> bool:
+        """Whether something of it may be gone, so that there is no way back."""
+        done = ("commits_deleted", "files_rewritten")
+        return STEPS.index(self.step) >= STEPS.index("cut") or any(name in self.facts for name in done)
+
     def document(self) -> bytes:
         return json.dumps(dataclasses.asdict(self)).encode()
 
@@ -66,8 +79,9 @@ class Record:
             lists = ("key", "subjects", "blocked_by", "places", "problems")
             record = cls(**{**said, **{name: tuple(said[name]) for name in lists}})
             parse_table_name(record.table)
-            if record.state not in STATES or record.step not in STEPS or not _ID.fullmatch(record.id):
-                raise ValueError("no such state or step")
+            known = record.state in STATES and record.step in STEPS and record.history in HISTORIES
+            if not known or not _ID.fullmatch(record.id):
+                raise ValueError("no such state, step or history")
         except (ValueError, TypeError, KeyError) as error:
             raise Corruption(
                 f"{path} is not readable: restore it from a copy, it tells how far an erasure is"

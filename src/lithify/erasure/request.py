@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pyarrow as pa
 
 from lithify.core.arguments import check_count, check_text
+from lithify.core.fields import Bytes
 from lithify.core.html import Shown
 from lithify.core.ops import Op
 from lithify.core.optional import need
@@ -18,9 +19,12 @@ from lithify.core.rows import keys_of
 from lithify.delta.changes import BASE_PATH
 from lithify.erasure.blockers import blockers
 from lithify.erasure.chain import signing_key
+from lithify.erasure.inventory import take_inventory
+from lithify.erasure.key_rows import Keys
 from lithify.erasure.lake_access import LakeAccess
 from lithify.erasure.needles import needles_of, text_of
 from lithify.erasure.records import Record, Records
+from lithify.erasure.rewrite import Rewriting
 from lithify.erasure.sealed import Sealed
 from lithify.erasure.secrets import SALT_BYTES, subject_of
 from lithify.errors import Conflict, InvalidRequest
@@ -41,6 +45,8 @@ class ErasurePlan(Shown):
     keys: Annotated[int, "Keys that would be erased."]
     rows: Annotated[int, "Rows that have them now; the past may have others."]
     files: Annotated[int, "Files of rows in the table, all of which are looked at."]
+    files_to_rewrite: Annotated[int, "Files that would be written anew without the rows, of all kept versions."]
+    bytes_to_rewrite: Annotated[Bytes, "How large these are."]
     blocked_by: Annotated[tuple[str, ...], "Pins and tags that it would wait for, or break with `break_pins`."]
     oldest_after: Annotated[str, "What can be read afterwards."]
 
@@ -86,25 +92,41 @@ def find(lake: LakeAccess, name: str, keys: Any, where: str | None, rows_max: in
     return Asked(table, wanted, rows)
 
 
-def plan(asked: Asked) -> ErasurePlan:
-    handles = asked.table.handles
-    snapshot = handles.snapshot()
+def plan(asked: Asked, history: str) -> ErasurePlan:
+    with asked.table.maintaining() as (handles, _):
+        snapshot = handles.snapshot()
+        sizes, held = dict[str, int](), blockers(handles)
+        if history == "rewrite":
+            hits = take_inventory(handles, Keys(asked.keys.column_names, asked.keys)).files
+            rewriting = Rewriting(handles, "", None, asked.keys, tuple(hits))
+            rewriting.check_can()
+            sizes, held = rewriting.foreseen(), rewriting.blockers()
     return ErasurePlan(
-        str(handles.name),
+        str(asked.table.name),
         asked.keys.num_rows,
         asked.rows.num_rows,
         len(snapshot.base) + len(snapshot.changes),
-        blockers(handles),
-        "the rows as they are when it is done, and what comes after; nothing older, for anybody",
+        len(sizes),
+        sum(sizes.values()),
+        held,
+        _AFTERWARDS[history],
     )
 
 
+_AFTERWARDS = {
+    "rewrite": "every version that can be read now, without the rows",
+    "cut": "the rows as they are when it is done, and what comes after; nothing older, for anybody",
+}
+
+
 def begin(
-    lake: LakeAccess, asked: Asked, reason: str | None, actor: str | None, break_pins: bool
+    lake: LakeAccess, asked: Asked, history: str, reason: str | None, actor: str | None, break_pins: bool
 ) -> tuple[Record, bytes]:
     """Write the erasure down. The salt is answered, and kept nowhere."""
     need("erase")
     records, handles = Records(lake.runtime), asked.table.handles
+    if history == "rewrite":
+        Rewriting(handles, "", None, asked.keys, ()).check_can()
     _check_reason(reason, asked)
     _check_reason(actor, asked, "the actor")
     for other in records.all():
@@ -124,6 +146,7 @@ def begin(
         reason=reason,
         actor=actor or lake.runtime.settings.actor,
         requested_ms=now_ms,
+        history=history,
         break_pins=break_pins,
         keys=len(keys),
         subjects=tuple(sorted(subject_of(key.values(), salt) for key in keys)),

@@ -2,10 +2,11 @@
 
 hide: one delete; no read of the head shows the rows from here on. seal: jobs that began before are fenced and their
 folders removed, and writers who staged files stage them anew; so nobody carries the rows on who saw them. fold: base is
-written without them. inventory: what lies on the disk with the rows tells what to look for. cut: both logs begin with a
-checkpoint of the head, and nothing older is there. purge: all files that the head does not need go, indexes are deleted
-(they are made again from what is left), the quarantine and the journals are cleaned. flush: processes drop what they
-hold. scan: a fresh process looks at every file. What it finds sends the erasure back to sealing, three times at most.
+written without them. inventory: what lies on the disk with the rows tells what to look for. rewrite: every version
+names files without them; or, if that was asked for, cut: both logs begin with a checkpoint of the head, and nothing
+older is there. purge: files with the rows go, or after a cut all that the head does not need; indexes are deleted (they
+are made again from what is left), the quarantine and the journals are cleaned. flush: processes drop what they hold.
+scan: a fresh process looks at every file. What it finds sends the erasure back to sealing, three times at most.
 
 Only a scan that began after all that and found nothing leads to a receipt. A crash anywhere, a full disk, a pin that
 holds: the state says how far it came, and whoever resumes goes on there.
@@ -19,6 +20,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -31,12 +33,13 @@ from lithify.erasure.blockers import blockers, break_pins
 from lithify.erasure.chain import put_receipt
 from lithify.erasure.clean import clean_journals, clean_quarantine
 from lithify.erasure.hide import hide
-from lithify.erasure.inventory import take_inventory
+from lithify.erasure.inventory import take_inventory, without_partitions
 from lithify.erasure.key_rows import Keys
 from lithify.erasure.lake_access import LakeAccess
 from lithify.erasure.needles import SPELLINGS, Needle
 from lithify.erasure.receipt import NOT_COVERED, VERSION
-from lithify.erasure.records import BLOCKED, DONE, LEFTOVER, OPEN, STEPS, Record, Records
+from lithify.erasure.records import BLOCKED, DONE, LEFTOVER, OPEN, Record, Records
+from lithify.erasure.rewrite import Rewriting, digest
 from lithify.erasure.scan import METHODS
 from lithify.erasure.sealed import Sealed, forget, text_of_rows
 from lithify.errors import Conflict, Corruption, NotFound, Unavailable
@@ -45,7 +48,7 @@ from lithify.jobs import jobs, recovery
 from lithify.maintenance.fold import FoldJob
 from lithify.maintenance.vacuum import Vacuum
 from lithify.tables.handles import Handles, index_folder
-from lithify.tables.processes import ask_to_let_go
+from lithify.tables.processes import Told, ask_to_let_go
 
 if TYPE_CHECKING:
     from lithify.write.access import TableAccess
@@ -89,8 +92,8 @@ class Erasing:
     def _seal(self) -> None:
         handles = self._table().handles
         if self._record.break_pins:
-            break_pins(handles)
-        if held := blockers(handles):
+            break_pins(handles, tags_too=self._cuts)
+        if self._cuts and (held := blockers(handles)):
             self._save(state=BLOCKED, blocked_by=held)
             return
         recovery.recover(self._runtime, self._record.table)
@@ -116,8 +119,8 @@ class Erasing:
             found = take_inventory(handles, keys)
         sealed.with_needles(found.needles).save(self._records, self._record.id)
         plan = json.dumps(found.document()).encode()
-        self._runtime.store.put(self._records.path(self._record.id) / "plan.json", plan)
-        if held := blockers(self._table().handles):
+        self._runtime.store.put(self._plan_path, plan)
+        if self._cuts and (held := blockers(self._table().handles)):
             self._save(state=BLOCKED, step="seal", blocked_by=held)
             return
         before = max(self._record.facts.get("files_with_rows", 0), len(found.files))
@@ -131,6 +134,40 @@ class Erasing:
         self._next(
             commits_deleted=facts.get("commits_deleted", 0) + gone.commits,
             checkpoints_deleted=facts.get("checkpoints_deleted", 0) + gone.checkpoints,
+        )
+
+    @property
+    def _cuts(self) -> bool:
+        return self._record.history == "cut"
+
+    @property
+    def _plan_path(self) -> PurePath:
+        return self._records.path(self._record.id) / "plan.json"
+
+    def _rewriting(self, handles: Handles, keys: pa.Table) -> Rewriting:
+        hits = json.loads(self._runtime.store.read(self._plan_path))["files"]
+        replaced = self._record.facts.get("files_replaced")
+        return Rewriting(handles, self._record.id, self._record.hidden_seq, keys, tuple(hits), replaced)
+
+    def _rewrite(self) -> None:
+        """Processes are asked to let go before the old files go: what they have open names these."""
+        sealed, facts = self._sealed(), self._record.facts
+        with self._table().maintaining() as (handles, _):
+            rewriting = self._rewriting(handles, sealed.keys)
+            if held := rewriting.blockers():
+                self._save(state=BLOCKED, step="seal", blocked_by=held)
+                return
+            # What there was is written down before it is less, so that a second attempt tells of it too.
+            found = {digest(label): size for label, size in rewriting.foreseen().items()}
+            facts = {**facts, "files_rewritten": {**facts.get("files_rewritten", {}), **found}}
+            self._save(facts=facts)
+            done = rewriting.run(sealed.needles)
+        replaced = {digest(label): has_new for label, has_new in done.replaced.items()}
+        self._let_go()
+        self._next(
+            files_replaced={**facts.get("files_replaced", {}), **replaced},
+            commits_rewritten=facts.get("commits_rewritten", 0) + done.commits,
+            checkpoints_rewritten=facts.get("checkpoints_rewritten", 0) + done.checkpoints,
         )
 
     def _cut_one(self, handles: Handles, log: DeltaLog) -> Cut:
@@ -151,13 +188,25 @@ class Erasing:
     def _purge(self) -> None:
         sealed, facts = self._sealed(), self._record.facts
         with self._table().maintaining() as (handles, _):
-            report = Vacuum(handles, purges=True).run(dry_run=False)
+            only: frozenset[str] | None = None
+            if not self._cuts:
+                rewriting = self._rewriting(handles, sealed.keys)
+                if held := rewriting.blockers():
+                    self._save(state=BLOCKED, step="seal", blocked_by=held)
+                    return
+                if rewriting.named_still():
+                    self._again()
+                    return
+                only = rewriting.left()
+            report = Vacuum(handles, purges=True, only=only).run(dry_run=False)
             self._runtime.store.step("erase.vacuumed")
             handles.base_index.forget()
             handles.changes_index.forget()
             self._runtime.store.delete_folder(index_folder(self._runtime, handles.folder, handles.incarnation))
             keys = Keys(self._record.key, sealed.keys)
             records = clean_quarantine(handles, keys, sealed.needles)
+        plan = json.loads(self._runtime.store.read(self._plan_path))
+        self._runtime.store.put(self._plan_path, json.dumps(without_partitions(plan)).encode())
         lines = clean_journals(self._runtime, self._record.table, sealed.needles)
         self._next(
             files_deleted=facts.get("files_deleted", 0) + report.files,
@@ -166,11 +215,25 @@ class Erasing:
             journal_lines_cleaned=facts.get("journal_lines_cleaned", 0) + lines,
         )
 
+    def _again(self) -> None:
+        """Somebody has written a checkpoint meanwhile from what was there before."""
+        tries = self._record.facts.get("rewritten_again", 0) + 1
+        if tries > ROUNDS_MAX:
+            self._save(step="rewrite", facts={**self._record.facts, "rewritten_again": 0})
+            raise Conflict(
+                f"files with the rows of erasure {self._record.id} are named by new checkpoints again and again: stop "
+                "what writes these, then resume it"
+            )
+        self._save(step="rewrite", facts={**self._record.facts, "rewritten_again": tries})
+
     def _flush(self) -> None:
+        told = self._let_go()
+        self._next(acknowledged=list(told.acknowledged), not_acknowledged=list(told.silent))
+
+    def _let_go(self) -> Told:
         handles = self._table().handles
         self._lake.let_go(handles.name, handles.incarnation)
-        told = ask_to_let_go(self._runtime, self._record.table, handles.incarnation, self._request(), self._lake.look)
-        self._next(acknowledged=list(told.acknowledged), not_acknowledged=list(told.silent))
+        return ask_to_let_go(self._runtime, self._record.table, handles.incarnation, self._request(), self._lake.look)
 
     def _request(self) -> str:
         """Each round asks anew: what was read since the last one counts too."""
@@ -212,8 +275,9 @@ class Erasing:
         with table.maintaining() as (handles, reader):
             snapshot = handles.snapshot().unhidden
             rows = self._runtime.serving.read(reader.planned(snapshot), list(self._record.key))
-        rows = rows.select(list(self._record.key)).cast(keys.schema)
-        return rows.filter(Keys(self._record.key, keys).mask(rows.combine_chunks()))
+            since = keys.slice(0, 0) if self._cuts else self._rewriting(handles, keys).inserted_since()
+        rows = pa.concat_tables([rows.select(list(self._record.key)).cast(keys.schema), since]).combine_chunks()
+        return rows.filter(Keys(self._record.key, keys).mask(rows)).group_by(list(self._record.key)).aggregate([])
 
     def _scanned(self, handles: Handles, sealed: Sealed, again: pa.Table) -> dict[str, Any]:
         keys = sealed.keys.filter(pc.invert(Keys(self._record.key, again).mask(sealed.keys.combine_chunks())))
@@ -245,7 +309,9 @@ class Erasing:
     def _document(self) -> dict[str, Any]:
         record, facts = self._record, self._record.facts
         counted = ("files_with_rows", "files_without_key", "files_deleted", "bytes_deleted", "commits_deleted")
-        more = ("checkpoints_deleted", "quarantine_deleted", "journal_lines_cleaned")
+        more = ("checkpoints_deleted", "commits_rewritten", "checkpoints_rewritten")
+        beside = ("quarantine_deleted", "journal_lines_cleaned")
+        rewritten: dict[str, int] = facts.get("files_rewritten", {})
         return {
             "version": VERSION,
             "id": record.id,
@@ -261,7 +327,11 @@ class Erasing:
             "keys": record.keys,
             "rows_at_request": record.hidden_rows,
             "subjects": list(record.subjects),
-            "done": {name: facts.get(name, 0) for name in (*counted, *more)},
+            "done": {
+                **{name: facts.get(name, 0) for name in (*counted, *more, *beside)},
+                "files_rewritten": len(rewritten),
+                "bytes_rewritten": sum(rewritten.values()),
+            },
             "scan": {**facts["scan"], "found": 0, "methods": list(METHODS), "spellings": list(SPELLINGS)},
             "rounds": record.round,
             "present_again": facts["present_again"],
@@ -294,8 +364,7 @@ class Erasing:
 
     def _next(self, **facts: Any) -> None:
         fields = {name: facts.pop(name) for name in ("hidden_seq", "hidden_ms") if name in facts}
-        step = STEPS[STEPS.index(self._record.step) + 1]
-        self._save(step=step, facts={**self._record.facts, **facts}, **fields)
+        self._save(step=self._record.next_step, facts={**self._record.facts, **facts}, **fields)
 
     def _save(self, **changes: Any) -> None:
         self._record = self._records.save(replace(self._record, **changes))

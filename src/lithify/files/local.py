@@ -118,6 +118,19 @@ class LocalStorage(Storage):
         self._give_name(temporary, path, _rename)
         self.sync_folder(path.parent)
 
+    def replace(self, path: PurePath, data: Data) -> None:
+        """Temporary file, fsync, rename. The temporary one is always called the same, so that none is left behind."""
+        before, temporary = self._status(path), path.with_name(f".{path.name}.tmp")
+        self.delete(temporary)
+        self.create(temporary, data)
+        with translated(temporary):
+            fd = self._open(temporary, os.O_WRONLY)
+            try:
+                os.utime(fd, ns=(before.st_atime_ns, before.st_mtime_ns))
+            finally:
+                os.close(fd)
+        self._give_name(temporary, path, _rename)
+
     def publish(self, path: PurePath, data: Data) -> None:
         """Temporary file, fsync, another name for it that nobody has."""
         temporary = _temporary(path)

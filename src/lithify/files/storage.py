@@ -62,6 +62,12 @@ class Storage(ABC):
     def put(self, path: PurePath, data: Data, mode: int | None = None) -> None:
         """Put an object there as a whole, in place of the one that may be there."""
 
+    def replace(self, path: PurePath, data: Data) -> None:
+        """Put other content in place of what is there, which keeps its time: seen as the one or the other, as a whole.
+        The name lasts with the folder's. For whoever holds a lock: cut off, it leaves what the next call takes away.
+        """
+        raise NotImplementedError
+
     @abstractmethod
     def swap(
         self,

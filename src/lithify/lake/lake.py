@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakValueDictionary
 
 import pyarrow as pa
@@ -316,7 +316,7 @@ class Lake(LakeMethods[Table]):
         keys: Any = None,
         *,
         where: str | None = None,
-        history: str | None = None,
+        history: Literal["rewrite", "cut"] = "rewrite",
         reason: str | None = None,
         actor: str | None = None,
         rows_max: int = 1000,
@@ -326,10 +326,11 @@ class Lake(LakeMethods[Table]):
         """Erase rows from a table, its past and its files (docs/erasure.md). When it returns they are hidden: no read
         of the table shows them. `wait` does the rest, or maintenance does, and then there is a receipt.
 
-        `keys` as for `delete`, or `where`: the rows that a condition holds for now. `history="cut"` has to be said:
-        nothing older than the erasure can be read afterwards, by anybody. `reason` and `actor` stand on the receipt.
-        More than `rows_max` rows are refused. Versions that are pinned or tagged hold it up, unless `break_pins`.
-        `dry_run`: only tell what would go. Not on a lake in a bucket, on a table without a key, or an adopted one.
+        `keys` as for `delete`, or `where`: the rows that a condition holds for now. Every version stays readable, as if
+        the rows had never been there; with `history="cut"` nothing older than the erasure can be read afterwards, by
+        anybody. `reason` and `actor` stand on the receipt. More than `rows_max` rows are refused. Pinned versions with
+        the rows hold it up, unless `break_pins`; before a cut all pins and tags do. `dry_run`: only tell what would
+        go. Not on a lake in a bucket, on a table without a key, or an adopted one.
         """
         self._loaded.check_open()
         need("erase")

@@ -111,9 +111,11 @@ class _LogScan:
 
 
 class Vacuum:
-    def __init__(self, handles: Handles, *, purges: bool = False) -> None:
-        """`purges`: all goes that the head does not need, however young, also what readers of this process hold."""
-        self._handles, self._runtime, self._purges = handles, handles.runtime, purges
+    def __init__(self, handles: Handles, *, purges: bool = False, only: AbstractSet[str] | None = None) -> None:
+        """`purges`: all goes that the head does not need, however young, also what readers of this process hold.
+        `only`: of these files alone, each by its path below the name of its log.
+        """
+        self._handles, self._runtime, self._purges, self._only = handles, handles.runtime, purges, only
         self._job_ids: frozenset[str] = frozenset()
         self._settles = False
         self._doomed = Doomed()
@@ -148,7 +150,7 @@ class Vacuum:
             cutoff_ms = self._cutoff_ms(retain, now_ms)
             self._judge(cutoff_ms, dry_run=dry_run)
             tally = self._foreseen() if dry_run else self._apply(cutoff_ms)
-            if not dry_run:
+            if not dry_run and self._only is None:
                 note_vacuumed(self._runtime, name)
                 self._runtime.shared(DiskWatches).of(self._handles.incarnation).measured(self._removed())
         verdicts = [verdict for scan in self._scans for verdict in scan.verdicts.values()]
@@ -227,6 +229,8 @@ class Vacuum:
         elsewhere = (path for path in sorted(scan.facts.removed_by_us) if not is_ours(path))
         found = (self._runtime.store.look_at(scan.log.path, path) for path in elsewhere)
         scan.listing.files += [file for file in found if file is not None]
+        if self._only is not None:
+            scan.listing.files = [f for f in scan.listing.files if f"{scan.label}/{f.path}" in self._only]
         scan.listed = tuple(scan.listing.files)
 
     def _judge(self, cutoff_ms: int, *, dry_run: bool) -> None:

@@ -69,6 +69,8 @@ def work_of(now: Moment, step: Step, *, full: bool = False) -> StepWork:
     try:
         if source.feed.more_than(CHANGES_ROWS_MAX, since, until):
             return whole(f"more than {CHANGES_ROWS_MAX:,} rows changed")
+        if not source.feed.is_told_of_erased(since, until):
+            return whole("rows of its source were erased, and it may have some of them")
     except NotFound:
         return whole(f"changes after seq {since} are no longer all there")
     return StepWork(step, state, "changes", declared=declared, since=since, until=until)

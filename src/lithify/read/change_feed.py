@@ -138,6 +138,10 @@ class Feed:
         found = self._originals(since, until, rows_max + 1)
         return sum(rows_of(add) for _, add in found.adds) > rows_max
 
+    def is_told_of_erased(self, since: PositionLike, until: PositionLike) -> bool:
+        """Whether all deletes are among the changes: those of rows that were erased from the past are not."""
+        return not self._originals(since, until).erased
+
     def rows(
         self,
         since: PositionLike,

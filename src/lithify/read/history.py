@@ -20,7 +20,7 @@ from lithify.core.ops import Op
 from lithify.core.results import HistoryEntry, Log, TableStats
 from lithify.core.schema import TableSchema
 from lithify.core.snapshot import Snapshot
-from lithify.delta.changes import FORGOTTEN
+from lithify.delta.changes import ERASURE_TXN, FORGOTTEN
 from lithify.delta.log import CommitRecord
 from lithify.errors import InvalidRequest, LimitExceeded, NotFound
 from lithify.files.local_files import bring
@@ -161,6 +161,7 @@ class Originals:
     schema: TableSchema
     adds: list[tuple[int, Mapping[str, Any]]]
     forgetting: tuple[int, ...] = ()  # seqs after which deletes with an order value were forgotten
+    erased: tuple[int, ...] = ()  # seqs of deletes that an erasure has taken out of the past, with their rows
     history: tuple[ColumnChange, ...] = ()  # of the columns
 
     @cached_property
@@ -194,6 +195,7 @@ def originals(
             records = handles.changes.log.commit_records(first - 1)
         adds: list[tuple[int, Mapping[str, Any]]] = []
         forgetting: list[int] = []
+        erased: list[int] = []
         rows = 0
         for record in records:
             seq = record.info.get("seq")
@@ -203,6 +205,8 @@ def originals(
                 continue
             if seq > last:
                 break
+            if not record.adds and any(name.startswith(ERASURE_TXN) for name in record.txns):
+                erased.append(seq)
             adds += [(seq, add) for add in record.adds]
             if rows_enough is None:
                 continue
@@ -211,7 +215,7 @@ def originals(
                 last = seq
                 break
     cuts = tuple(sorted({seq for seq in forgetting if seq < last}))
-    return Originals(since, last, newest, schema, adds, cuts, history)
+    return Originals(since, last, newest, schema, adds, cuts, tuple(erased), history)
 
 
 def _bring(handles: Handles, found: Originals, rows_max: int | None) -> None:

@@ -330,6 +330,10 @@ class Reader:
         """Whether deletes with an order value were forgotten between two writes after one."""
         return bool(originals(self.handles, seq).forgetting)
 
+    def erased_after(self, seq: int) -> bool:
+        """Whether rows were erased by a delete after one write that is not told any more."""
+        return bool(originals(self.handles, seq).erased)
+
     def _change(self, file: DataFile, snapshot: Snapshot) -> Change:
         path = self._handles.changes.log.path / file.path
         cached = self._changes.get(file.path)

@@ -22,7 +22,7 @@ import datetime as dt
 import json
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import PurePath
 
@@ -156,6 +156,25 @@ def tagged(handles: Handles, name: str) -> Snapshot:
     folder = _folder(handles.runtime, handles.name) / name / stored.folder
     snapshot = handles.snapshot_saved_in(folder, stored.seq, stored.changes_version, stored.base_version)
     return snapshot if snapshot.schema.expiry is None else replace(snapshot, moment_ms=stored.created_ms)
+
+
+def logs_of_tags(handles: Handles) -> list[PurePath]:
+    """The folders in which tags of this table keep what their versions are read from: `changes` and `base`."""
+    folder = _folder(handles.runtime, handles.name)
+    return [folder / stored.name / stored.folder for stored in stored_tags(handles)]
+
+
+def rename_files(handles: Handles, instead: Callable[[str, str], Sequence[str]]) -> None:
+    """Have tags name other files: what `instead` answers for a log and a path. Under the lock of vacuum."""
+    store, folder = handles.runtime.store, _folder(handles.runtime, handles.name)
+    for stored in stored_tags(handles):
+        named = {
+            log: tuple(dict.fromkeys(other for path in getattr(stored, log) for other in instead(log, path)))
+            for log in ("changes", "base")
+        }
+        after = replace(stored, changes=named["changes"], base=named["base"])
+        if after != stored:
+            store.put(folder / stored.name / _FILE, after.document())
 
 
 def clear_cut_off(handles: Handles) -> None:

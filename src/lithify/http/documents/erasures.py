@@ -21,8 +21,8 @@ class EraseOrder(Order):
         None, description="As for a delete.", min_length=1, max_length=KEYS_MAX, examples=[[42]]
     )
     where: Sql | None = Field(None, description="A condition in SQL, in place of keys; needs the scope read too.")
-    history: Literal["rewrite", "cut"] | None = Field(
-        None, description="What becomes of the past, as `history` of `lake.erase`.", examples=["cut"]
+    history: Literal["rewrite", "cut"] = Field(
+        "rewrite", description="What becomes of the past: every version stays without the rows, or nothing older does."
     )
     reason: Reason | None = Field(None, description="Stands on the receipt.", examples=["ticket-118"])
     rows_max: int = Field(1_000, description="More are refused.", ge=1, le=ROWS_MAX_MAX)
@@ -31,7 +31,7 @@ class EraseOrder(Order):
 class BeginErasure(EraseOrder):
     """An erasure that is to begin."""
 
-    break_pins: bool = Field(False, description="Take away pins and tags that would hold it up.")
+    break_pins: bool = Field(False, description="Take away pins, and before a cut tags, that would hold it up.")
 
 
 class VerifyOrder(Order):
@@ -51,6 +51,7 @@ class ErasureDocument(Document):
     requested: dt.datetime = Field(description="When it was asked for.")
     reason: str | None = Field(description="As it was given.", examples=["ticket-118"])
     actor: str = Field(description="Who asked for it.")
+    history: Literal["rewrite", "cut"] = Field(description="What becomes of the past.")
     keys: int = Field(description="How many keys it is about.", examples=[1])
     rows: int = Field(description="How many rows had them when it began.", examples=[1])
     blocked_by: list[str] = Field(description="Pins and tags that hold it up.")
@@ -88,6 +89,8 @@ class ErasurePlanDocument(Document):
     keys: int = Field(description="Keys that would be erased.", examples=[1])
     rows: int = Field(description="Rows that have them now; the past may have others.", examples=[1])
     files: int = Field(description="Files of rows in the table, all of which are looked at.", examples=[12])
+    files_to_rewrite: int = Field(description="Files that would be written anew without the rows, of all versions.")
+    bytes_to_rewrite: int = Field(description="How large these are.", examples=[4096])
     blocked_by: list[str] = Field(description="Pins and tags that it would wait for, or break with `break_pins`.")
     oldest_after: str = Field(description="What can be read afterwards.")
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 LIMIT_MAX = 1_000
 Eraser = Annotated[Caller, needs("erase", per_table=True)]
 ErasureId = Annotated[str, Path(description="Its id.", pattern=r"^[0-9a-f]{32}$")]
-EXAMPLES = {"One customer": {"table": "shop.customers", "keys": [42], "history": "cut", "reason": "ticket-118"}}
+EXAMPLES = {"One customer": {"table": "shop.customers", "keys": [42], "reason": "ticket-118"}}
 _REFUSED = failing(
     _409="Another erasure of the table is not done yet.", _415=NO_JSON, _503="`lithify[erase]` is not installed here."
 )
