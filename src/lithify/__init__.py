@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         CacheStats,
         Commit,
         CompactReport,
+        ErasurePlan,
         Executed,
         FoldPlan,
         FoldReport,
@@ -27,11 +28,11 @@ if TYPE_CHECKING:
         TableStats,
         Tag,
         VacuumReport,
+        Verified,
     )
     from lithify.core.snapshot import Snapshot
     from lithify.erasure.erasure import Erasure
-    from lithify.erasure.receipt import Verified, verify_receipt
-    from lithify.erasure.request import ErasurePlan
+    from lithify.erasure.receipt import verify_receipt
     from lithify.errors import (
         Cancelled,
         CommitUnknown,
@@ -75,7 +76,7 @@ _HOMES = {
     "Corruption": "errors",
     "CycleReport": "maintenance.reports",
     "Erasure": "erasure.erasure",
-    "ErasurePlan": "erasure.request",
+    "ErasurePlan": "core.results",
     "Executed": "core.results",
     "FoldPlan": "core.results",
     "FoldReport": "core.results",
@@ -111,7 +112,7 @@ _HOMES = {
     "Unavailable": "errors",
     "Tag": "core.results",
     "VacuumReport": "core.results",
-    "Verified": "erasure.receipt",
+    "Verified": "core.results",
     "connect": "client.lake",
     "create_backup": "backup.create",
     "remove_backups": "backup.restore",

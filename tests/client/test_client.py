@@ -772,7 +772,7 @@ class TestTheContract:
             only_here = {"memory_bytes_max", "may_read", "within", "owner", "only"}
             assert [p for p in wanted if p not in only_here] == [p for p in known if p in wanted], name
 
-    @pytest.mark.parametrize("method", ["adopt", "ingest", "start_maintenance", "on_change", "erase"])
+    @pytest.mark.parametrize("method", ["adopt", "ingest", "start_maintenance", "on_change"])
     def test_what_only_a_local_lake_can_do_says_so(self, remote: RemoteLake, method: str) -> None:
         with pytest.raises(InvalidRequest, match=f"{method} does not work through a service: .+"):
             getattr(remote, method)("a.b", "/path")

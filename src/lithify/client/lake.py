@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -26,13 +26,14 @@ from lithify.client.documents import (
     field_of,
     rebuilt,
 )
+from lithify.client.erasure import RemoteErasure, keys_listed
 from lithify.client.table import HISTORY_MAX, RemoteTable, check_actor, checked_batch_id, only_here, only_local
 from lithify.client.transport import ARROW, TIMEOUT_S, Call, Transport
 from lithify.core.arguments import check_batch_id, check_text
 from lithify.core.html import Listed
 from lithify.core.lake_methods import LakeMethods, Wish, counts
 from lithify.core.names import TableName, parse_table_name
-from lithify.core.results import CacheStats, Executed, HotTableStats, TableExplanation
+from lithify.core.results import CacheStats, ErasurePlan, Executed, HotTableStats, TableExplanation
 from lithify.core.schema import TableSchema
 from lithify.errors import InvalidRequest, LimitExceeded, NotFound, Unavailable
 from lithify.maintenance.reports import CycleReport, RunningJob
@@ -316,6 +317,49 @@ class RemoteLake(LakeMethods[RemoteTable]):
         """
         return str(field_of(self._ask("POST", f"{_pipeline(name)}/run", json={"full": full, "step": step}), "run"))
 
+    # -- erasure
+
+    def erase(
+        self,
+        name: str,
+        keys: Any = None,
+        *,
+        where: str | None = None,
+        history: Literal["rewrite", "cut"] = "rewrite",
+        reason: str | None = None,
+        actor: str | None = None,
+        rows_max: int = 1000,
+        break_pins: bool = False,
+        dry_run: bool = False,
+    ) -> RemoteErasure | ErasurePlan:
+        """Erase rows from a table, its past and its files (docs/erasure.md), with a token of the scope `erase`. When it
+        returns they are hidden: no read of the table shows them. The service's maintenance does the rest, which `wait`
+        waits for. `salt` of what is answered is kept nowhere else.
+        """
+        check_actor(actor)
+        order: dict[str, Any] = {
+            "table": str(parse_table_name(name)),
+            "history": history,
+            "reason": reason,
+            "rows_max": rows_max,
+        }
+        order |= {} if where is None else {"where": where}
+        order |= {} if keys is None else {"keys": keys_listed(keys)}
+        if dry_run:
+            return rebuilt(ErasurePlan, self._ask("POST", "/erasures/plan", json=order, again=True, work=True))
+        begun = self._ask("POST", "/erasures", json={**order, "break_pins": break_pins}, work=True)
+        return RemoteErasure(self._transport, begun)
+
+    def erasures(self) -> list[RemoteErasure]:
+        """Erasures of tables that the token may erase from, oldest first; the newest thousand."""
+        found = field_of(self._get("/erasures", {"limit": HISTORY_MAX}), "erasures")
+        return Listed(RemoteErasure(self._transport, each) for each in found[::-1])
+
+    def erasure(self, id: str) -> RemoteErasure:
+        """One erasure by its id: to wait for it, cancel it, or read its receipt."""
+        check_text("the id of an erasure", id)
+        return RemoteErasure(self._transport, self._get(f"/erasures/{quote(id, safe='')}"))
+
     # -- what only a local lake can do
 
     @property
@@ -328,9 +372,6 @@ class RemoteLake(LakeMethods[RemoteTable]):
     start_maintenance = only_here(
         "start_maintenance", "`lithify serve` does this by itself; trigger_maintenance starts a cycle"
     )
-    erase = only_here("erase", "run `lithify erase` where the lake is: the salt of a receipt is handed out once, there")
-    erasures = only_here("erasures", "run `lithify erasures` where the lake is")
-    erasure = only_here("erasure", "run `lithify erasure show` where the lake is")
     start_pipelines = only_here("start_pipelines", "`lithify serve` does this by itself; trigger_pipeline starts a run")
     # Names that they had before, and still have.
     upkeep, trigger_upkeep, table_upkeep = maintain, trigger_maintenance, table_maintenance

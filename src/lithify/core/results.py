@@ -351,3 +351,34 @@ class TableExplanation(Shown):
     resolved: Annotated[bool | None, "Pending changes are resolved already; null: too many for memory."]
     from_sidecar: Annotated[bool, "The index alone answers it."]
     hot: Annotated[bool, "Its rows are in memory, and no file is read."]
+
+
+@dataclass(frozen=True)
+class ErasurePlan(Shown):
+    """What an erasure would do now."""
+
+    table: OfTable
+    keys: Annotated[int, "Keys that would be erased."]
+    rows: Annotated[int, "Rows that have them now; the past may have others."]
+    files: Annotated[int, "Files of rows in the table, all of which are looked at."]
+    files_to_rewrite: Annotated[int, "Files that would be written anew without the rows, of all kept versions."]
+    bytes_to_rewrite: Annotated[Bytes, "How large these are."]
+    blocked_by: Annotated[tuple[str, ...], "Pins and tags that it would wait for, or break with `break_pins`."]
+    oldest_after: Annotated[str, "What can be read afterwards."]
+
+
+@dataclass(frozen=True)
+class Verified(Shown):
+    """What a look at a receipt says."""
+
+    id: Annotated[str, "The erasure that it is about."]
+    table: Annotated[str, "The table, as it was called then."]
+    genuine: Annotated[bool, "Nothing in it was changed since it was signed."]
+    by: Annotated[str, "The public key that signed it."]
+    known_signer: Annotated[bool | None, "Whether that is the key that was expected; None: none was named."]
+    subject: Annotated[bool | None, "Whether it is about the key that was named; None: none was."]
+    problems: Annotated[tuple[str, ...], "What is wrong with it."]
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems

@@ -10,11 +10,12 @@ from pathlib import PurePath
 from typing import Any
 
 from lithify.core.arguments import check_seconds
+from lithify.core.results import ErasurePlan, Verified
 from lithify.erasure.chain import RECEIPT, broken_links, public_key
 from lithify.erasure.lake_access import LakeAccess
-from lithify.erasure.receipt import Verified, verified
+from lithify.erasure.receipt import verified
 from lithify.erasure.records import CANCELLED, HISTORIES, OPEN, Record, Records, goes_on
-from lithify.erasure.request import ROWS_MAX, Asked, ErasurePlan, begin, find, plan
+from lithify.erasure.request import ROWS_MAX, Asked, begin, find, plan
 from lithify.erasure.sealed import forget
 from lithify.erasure.steps import Erasing
 from lithify.errors import Conflict, InvalidRequest, LithifyError, NotFound

@@ -9,13 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Annotated, Any
+from typing import Any
 
 from lithify.core.arguments import check_path
-from lithify.core.html import Shown
 from lithify.core.optional import need
+from lithify.core.results import Verified
 from lithify.errors import Corruption, InvalidRequest, NotFound
 from lithify.files.open_storage import storage_of
 from lithify.files.user_files import named_place
@@ -31,23 +30,6 @@ NOT_COVERED = (
     "that nobody writes the rows again",
     "who may write to the lake's folder could sign a receipt too: keep receipts elsewhere",
 )
-
-
-@dataclass(frozen=True)
-class Verified(Shown):
-    """What a look at a receipt says."""
-
-    id: Annotated[str, "The erasure that it is about."]
-    table: Annotated[str, "The table, as it was called then."]
-    genuine: Annotated[bool, "Nothing in it was changed since it was signed."]
-    by: Annotated[str, "The public key that signed it."]
-    known_signer: Annotated[bool | None, "Whether that is the key that was expected; None: none was named."]
-    subject: Annotated[bool | None, "Whether it is about the key that was named; None: none was."]
-    problems: Annotated[tuple[str, ...], "What is wrong with it."]
-
-    @property
-    def ok(self) -> bool:
-        return not self.problems
 
 
 def canonical(document: Mapping[str, Any]) -> bytes:

@@ -6,15 +6,14 @@ import re
 import secrets as randomness
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from lithify.core.arguments import check_count, check_text
-from lithify.core.fields import Bytes
-from lithify.core.html import Shown
 from lithify.core.ops import Op
 from lithify.core.optional import need
+from lithify.core.results import ErasurePlan
 from lithify.core.rows import keys_of
 from lithify.delta.changes import BASE_PATH
 from lithify.erasure.blockers import blockers
@@ -35,20 +34,6 @@ if TYPE_CHECKING:
     from lithify.write.access import TableAccess
 
 ROWS_MAX = 1000
-
-
-@dataclass(frozen=True)
-class ErasurePlan(Shown):
-    """What an erasure would do now."""
-
-    table: Annotated[str, "The table."]
-    keys: Annotated[int, "Keys that would be erased."]
-    rows: Annotated[int, "Rows that have them now; the past may have others."]
-    files: Annotated[int, "Files of rows in the table, all of which are looked at."]
-    files_to_rewrite: Annotated[int, "Files that would be written anew without the rows, of all kept versions."]
-    bytes_to_rewrite: Annotated[Bytes, "How large these are."]
-    blocked_by: Annotated[tuple[str, ...], "Pins and tags that it would wait for, or break with `break_pins`."]
-    oldest_after: Annotated[str, "What can be read afterwards."]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from lithify.core.html import ROWS_MAX, Listed, table_html
 from lithify.core.lake_methods import LakeMethods, Wish, counts
 from lithify.core.names import TableName, parse_table_name
 from lithify.core.optional import need
-from lithify.core.results import Executed, TableExplanation
+from lithify.core.results import ErasurePlan, Executed, TableExplanation
 from lithify.core.schema import TableSchema
 from lithify.errors import CommitUnknown, InvalidRequest, LithifyError, NotFound
 from lithify.files.storage import Storage
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lithify.erasure.erasure import Erasure
-    from lithify.erasure.request import ErasurePlan
     from lithify.lake.maintenance import Maintenance
     from lithify.lake.pipeline_runner import PipelineRunner
     from lithify.maintenance.reports import CycleReport, RunningJob

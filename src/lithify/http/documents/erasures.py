@@ -80,28 +80,3 @@ class ResumedErasureDocument(ErasureDocument):
     """An erasure that goes on."""
 
     cycle: str | None = Field(description="The cycle of maintenance that goes on with it; null: the next one does.")
-
-
-class ErasurePlanDocument(Document):
-    """What an erasure would do now."""
-
-    table: str = Field(description="The table.", examples=["shop.customers"])
-    keys: int = Field(description="Keys that would be erased.", examples=[1])
-    rows: int = Field(description="Rows that have them now; the past may have others.", examples=[1])
-    files: int = Field(description="Files of rows in the table, all of which are looked at.", examples=[12])
-    files_to_rewrite: int = Field(description="Files that would be written anew without the rows, of all versions.")
-    bytes_to_rewrite: int = Field(description="How large these are.", examples=[4096])
-    blocked_by: list[str] = Field(description="Pins and tags that it would wait for, or break with `break_pins`.")
-    oldest_after: str = Field(description="What can be read afterwards.")
-
-
-class VerifiedDocument(Document):
-    """What a look at a receipt says."""
-
-    id: str = Field(description="The erasure that it is about.")
-    table: str = Field(description="The table, as it was called then.")
-    genuine: bool = Field(description="Nothing in it was changed since it was signed.")
-    by: str = Field(description="The public key that signed it.")
-    known_signer: bool | None = Field(description="Whether that is the key of this lake.")
-    subject: bool | None = Field(description="Whether it is about the key that was named; null: none was.")
-    problems: list[str] = Field(description="What is wrong with it.")

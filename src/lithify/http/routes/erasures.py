@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from lithify.core.json_out import jsonable
 from lithify.core.names import plain_name
+from lithify.core.results import ErasurePlan, Verified
 from lithify.errors import Conflict, InvalidRequest, NotFound
 from lithify.http.auth import Caller, needs
 from lithify.http.bodies import BodyDep
@@ -20,10 +21,8 @@ from lithify.http.documents.erasures import (
     BegunErasureDocument,
     EraseOrder,
     ErasureDocument,
-    ErasurePlanDocument,
     ErasuresDocument,
     ResumedErasureDocument,
-    VerifiedDocument,
     VerifyOrder,
 )
 from lithify.http.formats.keys import checked_keys, exact_keys
@@ -68,9 +67,9 @@ def listed(
 @router.post("/plan", summary="What an erasure would do", responses=_REFUSED, dependencies=[TakesJson])
 def plan(
     order: Annotated[EraseOrder, body_like(EXAMPLES)], lake: LakeDep, caller: Eraser, body: BodyDep
-) -> ErasurePlanDocument:
+) -> ErasurePlan:
     """Nothing is done."""
-    return ErasurePlanDocument.model_validate(lake.erase(**_asked(order, lake, caller, body), dry_run=True))
+    return cast("ErasurePlan", lake.erase(**_asked(order, lake, caller, body), dry_run=True))
 
 
 @router.post(
@@ -116,9 +115,9 @@ def verify(
     lake: LakeDep,
     caller: Eraser,
     order: Annotated[VerifyOrder, body_like({"About a key": {"key": 42, "salt": "5f…"}})],
-) -> VerifiedDocument:
+) -> Verified:
     """And, with key and salt, whether it is about that key. `problems` is empty if nothing is wrong."""
-    return VerifiedDocument.model_validate(_found(id, lake, caller).verify(key=order.key, salt=order.salt))
+    return _found(id, lake, caller).verify(key=order.key, salt=order.salt)
 
 
 @router.post("/{id}/resume", status_code=202, summary="Go on with an erasure", responses=failing(_409="It is done."))
