@@ -219,6 +219,30 @@ def test_all_digits_of_a_decimal_arrive() -> None:
     assert batch.rows.column("d").to_pylist() == [Decimal("1234567890123456789.0123456789")]
 
 
+def test_a_number_with_too_many_digits_is_no_moment_where_all_digits_are_read() -> None:
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("d", pa.decimal128(9, 2)), ("at", TYPED[2].type)])
+    raw = b'{"op": "c", "after": {"id": 1, "d": 1.5, "at": 123456789012345678901234567890}}'
+    batch = message_batch([raw], "messages", target_of("debezium:ms", schema(columns, None)))
+    assert "column 'at'" in why(batch)
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ({"schema": {"fields": [7]}, "payload": message("c", after=ADA)}, "none of Kafka Connect's"),
+        ({"schema": {"fields": 7}, "payload": message("c", after=ADA)}, "none of Kafka Connect's"),
+        (
+            wrapped(message("c", after=ADA), [{"field": "id", "name": "x", "parameters": {"scale": "y"}}]),
+            "Kafka Connect",
+        ),
+        (message("c", after=ADA, lsn=None, file="b.1", pos=1, row="y"), "position of its source cannot be read"),
+        (message("c", after=ADA, lsn="9" * 5000), "position of its source cannot be read"),
+    ],
+)
+def test_a_schema_or_a_source_that_cannot_be_read_is_told(document: Any, said: str) -> None:
+    assert said in why(opened(document))
+
+
 # -- order
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from typing import Any
 
 try:
@@ -23,6 +24,11 @@ _LEAST, _MOST = -(2**63), 2**64 - 1
 def loads(text: bytes) -> Any:
     """Raises JSONDecodeError."""
     return orjson.loads(text) if QUICK else plain_loads(text)
+
+
+def loads_all(texts: Sequence[bytes]) -> list[Any]:
+    """Raises JSONDecodeError if one of them is none."""
+    return list(map(orjson.loads if QUICK else plain_loads, texts))
 
 
 def dumps(value: Any) -> bytes:

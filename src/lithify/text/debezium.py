@@ -59,9 +59,10 @@ _UNITS: Mapping[str, TimeUnit] = {
     "io.debezium.time.MicroTimestamp": "us",
     "io.debezium.time.NanoTimestamp": "ns",
 }
-_DECIMALS = ("org.apache.kafka.connect.data.Decimal", "io.debezium.data.VariableScaleDecimal")
+DECIMALS = ("org.apache.kafka.connect.data.Decimal", "io.debezium.data.VariableScaleDecimal")
+NO_MEANING: tuple[str, int | None] = ("", None)
 _SAID = {op: op.value for op in Op}
-_UPSERTS = tuple(word for word, op in WORDS.items() if op is Op.UPSERT)
+UPSERTS = frozenset(word for word, op in WORDS.items() if op is Op.UPSERT)
 _NO_VALUE = (
     "its value was left out because it did not change, and is not in before: let the database tell it "
     "(REPLICA IDENTITY FULL), or write with mode update, which leaves what is there"
@@ -88,43 +89,34 @@ class Envelope:
     optional: frozenset[str] = frozenset()
 
     @cached_property
-    def _dates(self) -> frozenset[str]:
+    def dates(self) -> frozenset[str]:
         return frozenset(f.name for f in self.columns if pa.types.is_date(f.type))
 
     @cached_property
-    def _times(self) -> Mapping[str, bool]:
+    def times(self) -> Mapping[str, bool]:
         """Timestamp columns, and whether they have a zone."""
         return {f.name: f.type.tz is not None for f in self.columns if pa.types.is_timestamp(f.type)}
 
     @cached_property
-    def _counted(self) -> tuple[str, ...]:
+    def counted(self) -> tuple[str, ...]:
         """Columns whose values may come as numbers from 1970 on."""
-        return (*self._dates, *self._times)
-
-    def opened_at_once(self, message: Any) -> dict[str, Any] | None:
-        """What `opened` makes of the message that nearly all are: an upsert whose row needs no look at what else the
-        message says, nor at what its numbers mean. None: `opened` has to tell. The row is the message's own `after`.
-        """
-        if self._looks_closer or type(message) is not dict:
-            return None
-        word, row = message.get("op"), message.get("after")
-        if type(row) is not dict or word not in _UPSERTS or self._lacks_values(row):
-            return None
-        row[OP] = _SAID[Op.UPSERT]
-        return row
+        return (*self.dates, *self.times)
 
     @cached_property
-    def _looks_closer(self) -> bool:
-        return bool(self._counted or self.order)
+    def always_there(self) -> frozenset[str]:
+        """Columns of types in which nothing can stand in the place of a value."""
+        plain = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_temporal)
+        return frozenset(f.name for f in self.columns if any(kind(f.type) for kind in plain))
 
     @cached_property
-    def _left_out(self) -> tuple[Any, ...]:
+    def left_out(self) -> tuple[Any, ...]:
+        """What stands in the place of a value that did not change."""
         nested = any(pa.types.is_nested(f.type) for f in self.columns)
         return _LEFT_OUT_TEXTS + _LEFT_OUT_NESTED if nested else _LEFT_OUT_TEXTS
 
     def _lacks_values(self, row: Mapping[str, Any]) -> bool:
         values = row.values()
-        for form in self._left_out:  # noqa: SIM110  this is asked of every message
+        for form in self.left_out:  # noqa: SIM110  this is asked of every message
             if form in values:
                 return True
         return False
@@ -133,9 +125,9 @@ class Envelope:
         """With what was left out since it did not change, or without these columns."""
         found = {}
         for name, value in row.items():
-            if value in self._left_out:
+            if value in self.left_out:
                 value = before.get(name, UNAVAILABLE) if isinstance(before, dict) else UNAVAILABLE
-                if value in self._left_out:
+                if value in self.left_out:
                     if name in self.optional:
                         continue
                     raise NotARow(_NO_VALUE, name)
@@ -163,7 +155,7 @@ class Envelope:
             row = dict(image)
         if self._lacks_values(row):
             row = self._with_values(row, message.get("before"))
-        if schema is not None or self._counted:
+        if schema is not None or self.counted:
             self._read_values(row, schema, side)
         for name in self.order:
             if op is Op.DELETE or name not in row:
@@ -172,21 +164,25 @@ class Envelope:
         return row
 
     def _read_values(self, row: dict[str, Any], schema: Any, side: str) -> None:
-        named = _semantic(schema, side)
-        for name in named if named is not None else self._counted:
+        named = meanings(schema, side)
+        for name in named if named is not None else self.counted:
             value = row.get(name)
             if value is None or (named is None and type(value) is not int):
                 continue
-            kind, scale = named[name] if named is not None else ("", None)
+            kind, scale = named[name] if named is not None else NO_MEANING
             try:
-                if name in self._dates and type(value) is int:
+                if name in self.dates and type(value) is int:
                     row[name] = (_FIRST_DAY + dt.timedelta(days=value)).isoformat()
-                elif name in self._times and type(value) is int:
-                    row[name] = self._moment(name, value, _UNITS.get(kind, self.time_unit))
-                elif kind in _DECIMALS:
-                    row[name] = _decimal(value, scale)
+                elif name in self.times and type(value) is int:
+                    row[name] = self._moment(name, value, self.unit_of(kind))
+                elif kind in DECIMALS:
+                    row[name] = decimal_text(value, scale)
             except (OverflowError, ValueError, TypeError, KeyError):
                 raise NotARow("the value cannot be read as its schema says", name) from None
+
+    def unit_of(self, kind: str) -> TimeUnit | None:
+        """Of timestamps of this meaning."""
+        return _UNITS.get(kind, self.time_unit) if isinstance(kind, str) else self.time_unit
 
     def _moment(self, name: str, value: int, unit: TimeUnit | None) -> str:
         if unit is None:
@@ -199,27 +195,40 @@ class Envelope:
         if rest:
             raise NotARow("nanoseconds do not fit a column of microseconds", name)
         moment = (_EPOCH + dt.timedelta(microseconds=micros)).isoformat()
-        return moment + "+00:00" if self._times[name] else moment
+        return moment + "+00:00" if self.times[name] else moment
 
     def _order(self, name: str, row: dict[str, Any], source: Any, image: Mapping[str, Any]) -> None:
         """By the log's position, unless the rows themselves have the column, as those of a delete may have it."""
         if name in image and name in row:
             return
-        found = source.get(name) if isinstance(source, dict) else None
-        if found is None and isinstance(source, dict):
-            found = position(source)
-        if found is None:
+        row[name] = self.order_value(name, source)
+
+    def order_value(self, name: str, source: Any) -> Any:
+        """Where a source stands, as a value of this column. Raises NotARow."""
+        try:
+            return self._order_value(name, source if isinstance(source, dict) else {})
+        except (ValueError, TypeError):
+            raise NotARow("the position of its source cannot be read", name) from None
+
+    def _order_value(self, name: str, source: Mapping[str, Any]) -> Any:
+        found = source.get(name)
+        if found is None and (found := position(source)) is None:
             raise NotARow("the message has neither this column nor a source position to order by", name)
         kind = self.columns.field(name).type
         if pa.types.is_timestamp(kind) and type(found) is int:
-            found = self._moment(name, found, "ns" if name.endswith("_ns") else "us" if name.endswith("_us") else "ms")
-        elif pa.types.is_integer(kind) and isinstance(found, str):
+            return self._moment(name, found, _unit_named(name))
+        if pa.types.is_integer(kind) and isinstance(found, str):
             if not found.isdecimal():
                 raise NotARow("this connector's position is a text: make the order_by column a text", name)
-            found = int(found)
-        elif not pa.types.is_integer(kind) and type(found) is int and not pa.types.is_floating(kind):
-            found = f"{found:020d}"  # texts are compared from the left
-        row[name] = found
+            return int(found)
+        if not pa.types.is_integer(kind) and type(found) is int and not pa.types.is_floating(kind):
+            return f"{found:020d}"  # texts are compared from the left
+        return found
+
+
+def _unit_named(name: str) -> TimeUnit:
+    """Of a field of a source, by its name: ts_ms, ts_us, ts_ns."""
+    return "ns" if name.endswith("_ns") else "us" if name.endswith("_us") else "ms"
 
 
 def envelope_of(
@@ -292,22 +301,25 @@ def _operation(message: Mapping[str, Any]) -> Op | None:
     return op
 
 
-def _semantic(schema: Any, side: str) -> dict[str, tuple[str, int | None]] | None:
-    """Of each field that has one its meaning and scale; None without a schema."""
+def meanings(schema: Any, side: str) -> dict[str, tuple[str, int | None]] | None:
+    """Of each field that has one its meaning and scale; None without a schema. Raises NotARow."""
     if not isinstance(schema, dict):
         return None
-    for part in schema.get("fields") or ():
-        if part.get("field") == side:
-            found = {}
-            for each in part.get("fields") or ():
-                if (name := each.get("name")) is not None:
-                    scale = (each.get("parameters") or {}).get("scale")
-                    found[each.get("field")] = name, None if scale is None else int(scale)
-            return found
+    try:
+        for part in schema.get("fields") or ():
+            if part.get("field") == side:
+                found = {}
+                for each in part.get("fields") or ():
+                    if (name := each.get("name")) is not None:
+                        scale = (each.get("parameters") or {}).get("scale")
+                        found[each.get("field")] = name, None if scale is None else int(scale)
+                return found
+    except (AttributeError, TypeError, ValueError):
+        raise NotARow("its schema is none of Kafka Connect's") from None
     return None
 
 
-def _decimal(value: Any, scale: int | None) -> str:
+def decimal_text(value: Any, scale: int | None) -> str:
     if isinstance(value, dict):
         value, scale = value["value"], int(value["scale"])
     number = int.from_bytes(base64.b64decode(value, validate=True), "big", signed=True)

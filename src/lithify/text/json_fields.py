@@ -2,9 +2,9 @@
 
 Every field has one colon outside of texts. So a valid text repeats a field exactly if it has more such colons than its
 value has fields. Both are counted many lines at once, and first by bounds that cost little: colons outside of texts
-are among those behind a quote or a blank (`_colons_most`), and fields of the rows themselves are fields. Where the
-bounds meet, as they do for most blocks of flat rows, nothing is repeated. Only where something is, lines are told
-apart.
+are among all colons, and among those behind a quote or a blank (`_colons_most`); fields of the rows themselves, and of
+objects right in them, are fields. Where the bounds meet, as they do for most blocks of rows, nothing is repeated. Only
+where something is, lines are told apart.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lithify.core import strict_json
 
 TWICE = "the field comes twice in one object"
 NAME_SHOWN_MAX = 60
-_BLANK, _QUOTE, _COLON = ord(" "), ord('"'), ord(":")
+_BLANK, _QUOTE, _COLON, _BRACE = b' ":{'
 _PIECE_BYTES = 2**18  # stays in a processor's cache
 
 
@@ -43,12 +43,14 @@ def repeating_lines(lines: Sequence[bytes], values: Sequence[Any], first: int = 
 
 def _repeat(text: bytes, values: Sequence[Any]) -> bool:
     rows = [value for value in values if type(value) is dict]
-    fields, most = sum(map(len, rows)), _colons_most(text)
-    if most <= fields:
+    fields, data = sum(map(len, rows)), np.frombuffer(text, np.uint8)
+    colons = int(np.count_nonzero(data == _COLON))
+    if colons <= fields:
         return False
-    if text.count(b"{") > len(rows):
-        fields = _fields(values)
-    return most > fields and _colons(text) > fields
+    if (objects := np.count_nonzero(data == _BRACE)) > len(rows):
+        inside = [value for row in rows for value in row.values() if type(value) is dict]
+        fields = fields + sum(map(len, inside)) if objects == len(rows) + len(inside) else _fields(values)
+    return colons > fields and _colons_most(text) > fields and _colons(text) > fields
 
 
 def _colons_most(text: bytes) -> int:

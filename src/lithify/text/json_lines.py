@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,11 @@ from lithify.core import strict_json
 from lithify.core.json_rows import RowMisfit, exact, rows_as_columns
 from lithify.core.names import GIVEN
 from lithify.errors import InvalidRequest
+from lithify.text import one_schema
 from lithify.text.debezium import Envelope, NotARow
 from lithify.text.inferred_types import json_columns
 from lithify.text.json_fields import TWICE, repeated_field, repeated_in_rows, repeating_lines, repeats
+from lithify.text.ordinary_messages import ordinary_rows
 from lithify.text.text_rows import (
     RECORD_BYTES_MAX,
     UNDECODABLE,
@@ -43,6 +46,15 @@ class _Parsed:
     bad: Sequence[BadRecord]
     array: bool = False
 
+    def only(self, places: Sequence[int]) -> _Parsed:
+        rows, records = [self.rows[at] for at in places], [self.records[at] for at in places]
+
+        def again() -> list[Any]:
+            digits = self.again()
+            return [digits[at] for at in places]
+
+        return replace(self, rows=rows, again=again, records=records)
+
 
 def json_batches(blocks: Iterator[bytes], label: str, target: Target, line: int = 1) -> Iterator[TextBatch]:
     """Rows of JSON lines that begin on this `line`; or of one array, if the text begins with a bracket."""
@@ -61,26 +73,46 @@ def message_batch(
 
 
 def _batch(parsed: _Parsed, label: str, target: Target, keys: Sequence[bytes | None] | None = None) -> TextBatch:
+    ordinary = ordinary_rows(parsed.rows, target)
+    if ordinary is None:
+        return one_by_one(parsed, label, target, keys)[0]
+    if len(ordinary.at) == len(parsed.rows):
+        return TextBatch(ordinary.rows, _in_order(parsed.bad), ordinary.names)
+    done = set(ordinary.at)
+    others = parsed.only([at for at in range(len(parsed.rows)) if at not in done])
+    batch, numbers = one_by_one(others, label, target, keys)
+    rows, names = ordinary.rows, ordinary.names | batch.names
+    if batch.rows.num_rows:
+        places = [*(parsed.records[at][0] for at in ordinary.at), *numbers]
+        rows = pa.concat_tables([rows, batch.rows]).take(np.argsort(places))
+    return TextBatch(rows, batch.bad, names)
+
+
+def one_by_one(
+    parsed: _Parsed, label: str, target: Target, keys: Sequence[bytes | None] | None = None
+) -> tuple[TextBatch, Sequence[int]]:
+    """The rows, each looked at by itself where that is needed, and the numbers of their records."""
     if target.envelope is not None:
         parsed = _opened(parsed, label, target.envelope, keys)
     if not parsed.rows:
-        return TextBatch(empty(target.columns.names, target), parsed.bad, frozenset())
-    rows, bad = _judged(parsed, label, target)
+        return TextBatch(empty(target.columns.names, target), parsed.bad, frozenset()), []
+    rows, fine, bad = _judged(parsed, label, target)
     if parsed.array:
         bad = [replace(each, file=f"{label}, row {each.line}", line=None) for each in bad]
     named = frozenset[str]().union(*(row for row in parsed.rows if isinstance(row, dict)))
     named |= {GIVEN} & set(target.columns.names)
-    return TextBatch(rows, sorted([*parsed.bad, *bad], key=lambda each: each.line or 0), named)
+    batch = TextBatch(rows, _in_order([*parsed.bad, *bad]), named)
+    return batch, [parsed.records[at][0] for at in fine]
+
+
+def _in_order(bad: Sequence[BadRecord]) -> list[BadRecord]:
+    return sorted(bad, key=lambda each: each.line or 0)
 
 
 def _opened(parsed: _Parsed, label: str, envelope: Envelope, keys: Sequence[bytes | None] | None) -> _Parsed:
     """Messages as the rows that they are about; what is about none is left out, what cannot be one is bad."""
     rows, places, bad = [], [], list(parsed.bad)
     for at, message in enumerate(parsed.rows):
-        if (row := envelope.opened_at_once(message)) is not None:
-            rows.append(row)
-            places.append(at)
-            continue
         number, text = parsed.records[at]
         try:
             row = envelope.opened(message, _key(keys, number))
@@ -94,9 +126,22 @@ def _opened(parsed: _Parsed, label: str, envelope: Envelope, keys: Sequence[byte
 
     def again() -> list[Any]:
         digits = parsed.again()
-        return [envelope.opened(digits[at], _key(keys, parsed.records[at][0])) for at in places]
+        return [
+            _opened_again(envelope, digits[at], _key(keys, parsed.records[at][0]), row)
+            for at, row in zip(places, rows, strict=True)
+        ]
 
     return replace(parsed, rows=rows, again=again, records=[parsed.records[at] for at in places], bad=bad)
+
+
+def _opened_again(envelope: Envelope, message: Any, key: Any, row: dict[str, Any]) -> Any:
+    """With all digits. Where a number has too many to be opened, which was no whole number at first: the row as it was,
+    for its column to refuse.
+    """
+    try:
+        return envelope.opened(message, key)
+    except NotARow:
+        return {name: Decimal(repr(value)) if type(value) is float else value for name, value in row.items()}
 
 
 def _key(keys: Sequence[bytes | None] | None, number: int) -> Any:
@@ -152,7 +197,7 @@ def _array(text: bytes, label: str) -> _Parsed:
     try:
         rows = strict_json.loads(text)
     except strict_json.JSONDecodeError as error:
-        return _Parsed([], list, [], [BadRecord(label, error.lineno, None, _not_json(text, error), shown(text))])
+        return _Parsed([], list, [], [BadRecord(label, error.lineno, None, _why_not(text, error), shown(text))])
     records = [(number, strict_json.dumps(row)) for number, row in enumerate(rows, 1)]
     parsed = _Parsed(rows, lambda: list(exact(text)), records, [], array=True)
     if not repeats(text, rows):
@@ -163,17 +208,38 @@ def _array(text: bytes, label: str) -> _Parsed:
 
 
 def _lines(lines: Sequence[tuple[int, bytes]], label: str) -> _Parsed:
-    rows, records, bad = [], [], []
-    for number, text in lines:
-        try:
-            rows.append(strict_json.loads(text))
-            records.append((number, text))
-        except strict_json.JSONDecodeError as error:
-            bad.append(BadRecord(label, number, None, _not_json(text, error), shown(text.strip())))
-    parsed = _Parsed(rows, lambda: [exact(text) for _, text in records], records, bad)
-    texts = [text for _, text in records]
+    messages = one_schema.messages_of([text for _, text in lines])
+    return lines_as_they_are(lines, label) if messages is None else _parsed_of(messages, lines)
+
+
+def _parsed_of(rows: Sequence[Any], lines: Sequence[tuple[int, bytes]], bad: Sequence[BadRecord] = ()) -> _Parsed:
+    return _Parsed(rows, lambda: [exact(text) for _, text in lines], lines, bad)
+
+
+def lines_as_they_are(lines: Sequence[tuple[int, bytes]], label: str) -> _Parsed:
+    """Each a text of its own."""
+    texts, bad = [text for _, text in lines], list[BadRecord]()
+    try:
+        rows = strict_json.loads_all(texts)
+    except strict_json.JSONDecodeError:
+        bad = _not_json(lines, label)
+        wrong = {each.line for each in bad}
+        lines = [(number, text) for number, text in lines if number not in wrong]
+        texts = [text for _, text in lines]
+        rows = strict_json.loads_all(texts)
+    parsed = _parsed_of(rows, lines, bad)
     twice = {at: repeated_field(texts[at]) for at in repeating_lines(texts, rows)}
     return _without(parsed, twice, label) if twice else parsed
+
+
+def _not_json(lines: Sequence[tuple[int, bytes]], label: str) -> list[BadRecord]:
+    bad = []
+    for number, text in lines:
+        try:
+            strict_json.loads(text)
+        except strict_json.JSONDecodeError as error:
+            bad.append(BadRecord(label, number, None, _why_not(text, error), shown(text.strip())))
+    return bad
 
 
 def _without(parsed: _Parsed, twice: Mapping[int, str | None], label: str) -> _Parsed:
@@ -185,17 +251,7 @@ def _without(parsed: _Parsed, twice: Mapping[int, str | None], label: str) -> _P
         file, line = (f"{label}, row {number}", None) if parsed.array else (label, number)
         bad.append(BadRecord(file, line, field, TWICE, shown(text.strip())))
 
-    def again() -> list[Any]:
-        digits = parsed.again()
-        return [digits[at] for at in remaining]
-
-    return replace(
-        parsed,
-        rows=[parsed.rows[at] for at in remaining],
-        again=again,
-        records=[parsed.records[at] for at in remaining],
-        bad=bad,
-    )
+    return replace(parsed.only(remaining), bad=bad)
 
 
 def _all(buffer: bytes, blocks: Iterator[bytes], label: str) -> bytes:
@@ -211,7 +267,7 @@ def _all(buffer: bytes, blocks: Iterator[bytes], label: str) -> bytes:
     return b"".join(pieces)
 
 
-def _not_json(text: bytes, error: strict_json.JSONDecodeError) -> str:
+def _why_not(text: bytes, error: strict_json.JSONDecodeError) -> str:
     try:
         text.decode("utf-8")
     except UnicodeDecodeError:
@@ -219,8 +275,8 @@ def _not_json(text: bytes, error: strict_json.JSONDecodeError) -> str:
     return f"no JSON: {error.msg.partition(':')[0]}"
 
 
-def _judged(parsed: _Parsed, label: str, target: Target) -> tuple[pa.Table, list[BadRecord]]:
-    """All rows at once; only if one of them does not fit, each by itself."""
+def _judged(parsed: _Parsed, label: str, target: Target) -> tuple[pa.Table, Sequence[int], list[BadRecord]]:
+    """All rows at once; only if one of them does not fit, each by itself. Those that fit, which these are, others."""
     columns, rows, again = target.columns, parsed.rows, parsed.again
     if target.others:
         known = set(columns.names)
@@ -242,14 +298,14 @@ def _judged(parsed: _Parsed, label: str, target: Target) -> tuple[pa.Table, list
         bad |= {int(numbers[at]): said for at, said in unnamed.items()}
     bad |= {int(numbers[at]): said for at, said in missing(table, target).items()}
     if not bad:
-        return table, []
+        return table, numbers.tolist(), []
     fine = np.isin(numbers, sorted(bad), invert=True)
     found = []
     for at in sorted(bad):
         number, text = parsed.records[at]
         column, why, value = bad[at]
         found.append(BadRecord(label, number, column, why, shown(text.strip()), value))
-    return table.filter(pa.array(fine)), found
+    return table.filter(pa.array(fine)), numbers[fine].tolist(), found
 
 
 def _one_by_one(rows: Sequence[Any], digits: Sequence[Any], target: Target) -> tuple[pa.Table, np.ndarray, Misfits]:
