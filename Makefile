@@ -32,10 +32,11 @@ demo: $(READY) $(JAVA) ## Run the guided demo on a small lake; LAKE=s3://bucket/
 	@echo 'Before you type these: export PATH="$$PWD/$(BIN):$$PATH"'
 
 test: $(READY) $(JAVA) $(SERVERS) ## Run the whole test suite
-	@$(BIN)/python tests/support/delta_scan.py  # installed once
+	@PYTHONPATH=tests $(BIN)/python -m support.delta_scan  # installed once
 	$(BIN)/python -m pytest -m "not spark" -n 2 --dist worksteal
 	@$(BIN)/python tools/record_classes.py --once  # saves every JVM of the tests half its start
-	@$(BIN)/python tests/support/s3a_jars.py  # fetched once
+	@PYTHONPATH=tests $(BIN)/python -m support.s3a_jars  # fetched once
+	@PYTHONPATH=tests $(BIN)/python -m support.kafka_jars
 	$(BIN)/python -m pytest -m spark -n 2 --dist loadfile  # two JVMs
 
 test-fast: $(READY) $(SERVERS) ## Run the tests that need no JVM, without the slow ones (ten minutes)

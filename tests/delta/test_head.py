@@ -37,8 +37,9 @@ from lithify.files.addresses import path_of
 from lithify.files.local import LocalStorage
 from lithify.files.open_storage import storage_of
 from lithify.files.parquet import Written
-from support.delta_scan import NoExtension, delta_scan, installed
+from support.delta_scan import delta_scan, installed
 from support.effort import SOAK
+from support.fetched import NotHere
 
 KINDS: dict[str, pa.DataType] = {
     "i": pa.int64(),
@@ -525,7 +526,7 @@ def test_an_engine_that_shares_no_code_with_us_reads_both_logs(tmp_path: Path) -
     """Commits that we wrote, checkpoints, trimmed logs, rewritten and linked files, an added column."""
     try:
         installed()
-    except NoExtension as error:
+    except NotHere as error:
         pytest.skip(str(error))
     with Lake(tmp_path / "lake") as lake:
         schema = pa.schema([("id", pa.int64()), ("day", pa.date32()), ("v", pa.string())])

@@ -17,7 +17,8 @@ import pytest
 from deltalake import DeltaTable
 
 from lithify import Lake, Table
-from support.delta_scan import NoExtension, delta_scan, installed
+from support.delta_scan import delta_scan, installed
+from support.fetched import NotHere
 
 pytestmark = pytest.mark.slow
 
@@ -103,7 +104,7 @@ def by_duckdb(table: Table) -> list[dict[str, Any]]:
 def by_delta_scan(table: Table) -> list[dict[str, Any]]:
     try:
         installed()
-    except NoExtension as error:
+    except NotHere as error:
         pytest.skip(str(error))
     found = delta_scan(table.base_path)
     return found.select(table.schema.names).cast(table.schema).to_pylist()

@@ -25,8 +25,9 @@ from lithify.files.open_storage import storage_of
 from lithify.lake.internals import internals
 from lithify.spark import remote_files, s3a
 from support.drivers import Driver
+from support.fetched import NotHere
 from support.s3_servers import S3Server, Servers
-from support.s3a_jars import NoJars, jars
+from support.s3a_jars import jars
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,7 +50,7 @@ def settings(cache: str, **further: Any) -> Settings:
 def connector() -> list[str]:
     try:
         return jars()
-    except NoJars as error:
+    except NotHere as error:
         pytest.skip(str(error))
 
 

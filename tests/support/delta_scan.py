@@ -6,21 +6,19 @@ Run as a program, it installs them beforehand, so that no test waits for it.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-INSTALL_S_MAX, AGAIN_S, READ_S_MAX = 300, 3600, 120
+from support.fetched import NotHere, once
+
+INSTALL_S_MAX, READ_S_MAX = 300, 120
 LOCK = Path(__file__).with_suffix(".lock")
-# Tests may have another cache while they run.
-_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lithify-tests"
 
 _READ = """
 import sys
@@ -39,10 +37,6 @@ with pa.ipc.new_stream(sys.stdout.buffer, found.schema) as stream:
 """
 
 
-class NoExtension(Exception):
-    """It is not to be had here, for the reason given."""
-
-
 def delta_scan(path: Path | str, rest: str = "", columns: str = "*") -> pa.Table:
     """`SELECT columns FROM delta_scan(path) rest`."""
     quoted = str(path).replace("'", "''")
@@ -59,37 +53,25 @@ def delta_scan(path: Path | str, rest: str = "", columns: str = "*") -> pa.Table
 
 def installed(again: bool = False) -> Path:
     """The folder that has DuckDB and its extension. `again`: try also where it has just failed."""
-    folder = _CACHE / "delta-scan"
-    folder.mkdir(parents=True, exist_ok=True)
-    done, failed = folder / "done", folder / "failed"
     wanted = f"{sys.version_info[:2]} {LOCK.read_text()}"
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not done.exists() or done.read_text() != wanted:
-            if not again and failed.exists() and time.time() - failed.stat().st_mtime < AGAIN_S:
-                raise NoExtension(failed.read_text())
-            _install(folder / "packages", failed)
-            done.write_text(wanted)
-    return folder / "packages"
+    return once("delta-scan", wanted, _install, again) / "packages"
 
 
-def _install(target: Path, failed: Path) -> None:
+def _install(folder: Path) -> None:
     pip: Mapping[str, Any] = {"capture_output": True, "text": True, "timeout": INSTALL_S_MAX}
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes"]
     try:
-        done = subprocess.run([*command, "--upgrade", "--target", str(target), "-r", str(LOCK)], **pip)
+        done = subprocess.run([*command, "--upgrade", "--target", str(folder / "packages"), "-r", str(LOCK)], **pip)
     except subprocess.TimeoutExpired:
-        failed.write_text(f"DuckDB's delta extension could not be installed within {INSTALL_S_MAX} seconds")
-        raise NoExtension(failed.read_text()) from None
+        raise NotHere(f"DuckDB's delta extension could not be installed within {INSTALL_S_MAX} seconds") from None
     if done.returncode:
-        failed.write_text(f"DuckDB's delta extension could not be installed: {done.stderr.strip()[-1500:]}")
-        raise NoExtension(failed.read_text())
+        raise NotHere(f"DuckDB's delta extension could not be installed: {done.stderr.strip()[-1500:]}")
 
 
 if __name__ == "__main__":
     try:
         installed(again=True)
         print("For the tests: DuckDB with its delta extension")
-    except NoExtension as error:
+    except NotHere as error:
         # It reads our tables beside us; nothing of the project needs it.
         print(f"Left out of the tests: {error}", file=sys.stderr)

@@ -37,7 +37,7 @@ BUILD_S_MAX, AGAIN_S = 1800, 3600
 # Tests may have another cache while they run.
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lithify-tests"
 # A server ends with the process that started it, however that ends: then the shell's input does.
-_WITH_ME = '"$@" < /dev/null & server=$!; exec 3<&0; (cat <&3 > /dev/null; kill -9 "$server") & wait "$server"'
+WITH_ME = '"$@" < /dev/null & server=$!; exec 3<&0; (cat <&3 > /dev/null; kill -9 "$server") & wait "$server"'
 
 
 class NoServer(Exception):
@@ -240,7 +240,7 @@ class Running:
         said = self._folder / "said.txt"
         with said.open("ab") as output:
             self._process = subprocess.Popen(
-                ["sh", "-c", _WITH_ME, "sh", *self._command],
+                ["sh", "-c", WITH_ME, "sh", *self._command],
                 cwd=self._folder,
                 env=clean,
                 stdin=subprocess.PIPE,

@@ -4,50 +4,34 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-FETCH_S_MAX, AGAIN_S = 300, 3600
-# Tests may have another cache while they run.
-_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lithify-tests"
+from support.fetched import NotHere, once
 
-
-class NoJars(Exception):
-    """They are not to be had here, for the reason given."""
+FETCH_S_MAX = 300
 
 
 def jars(again: bool = False) -> list[str]:
     """`again`: also where it has just failed."""
     from lithify.spark.s3a import EXCLUDED, hadoop_version, packages
 
-    folder = _CACHE / f"s3a-{hadoop_version()}"
-    folder.mkdir(parents=True, exist_ok=True)
-    done, failed = folder / "done", folder / "failed"
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        wanted = " ".join((*packages(), *EXCLUDED))
-        if not done.exists() or done.read_text() != wanted:
-            if not again and failed.exists() and time.time() - failed.stat().st_mtime < AGAIN_S:
-                raise NoJars(failed.read_text())
-            _fetch(folder, failed)
-            done.write_text(wanted)
+    wanted = " ".join((*packages(), *EXCLUDED))
+    folder = once(f"s3a-{hadoop_version()}", wanted, _fetch, again)
     return sorted(map(str, (folder / "jars").glob("*.jar")))
 
 
-def _fetch(folder: Path, failed: Path) -> None:
-    command = [sys.executable, __file__, "--fetch", str(folder)]
+def _fetch(folder: Path) -> None:
+    command = [sys.executable, "-m", "support.s3a_jars", "--fetch", str(folder)]
+    here = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     try:
-        fetched = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_S_MAX)
+        fetched = subprocess.run(command, env=here, capture_output=True, text=True, timeout=FETCH_S_MAX)
     except subprocess.TimeoutExpired:
-        failed.write_text(f"Spark could not fetch the connector s3a within {FETCH_S_MAX} seconds")
-        raise NoJars(failed.read_text()) from None
+        raise NotHere(f"Spark could not fetch the connector s3a within {FETCH_S_MAX} seconds") from None
     if fetched.returncode:
-        failed.write_text(f"Spark could not fetch the connector s3a: {fetched.stderr.strip()[-1500:]}")
-        raise NoJars(failed.read_text())
+        raise NotHere(f"Spark could not fetch the connector s3a: {fetched.stderr.strip()[-1500:]}")
 
 
 def _start_spark(folder: str) -> None:
@@ -64,6 +48,6 @@ if __name__ == "__main__":
         sys.exit()
     try:
         print(f"For the tests: {len(jars(again=True))} jars of s3a")
-    except NoJars as error:
+    except NotHere as error:
         # Users have it where they use it; nothing else of the project needs it.
         print(f"Left out of the tests: {error}", file=sys.stderr)
