@@ -67,8 +67,6 @@ def decide(statement: Writing, attempt: Attempt) -> Effect:
             return _merge(statement, attempt)
 
 
-_BOUNDS = {width: (-(2 ** (width - 1)), 2 ** (width - 1) - 1) for width in (8, 16, 32, 64)}
-
 # -- INSERT
 
 
@@ -157,19 +155,15 @@ def _looked_up(statement: _Changing, attempt: Attempt, said: list[str] | None) -
     tell which columns are needed (None: all are).
     """
     schema = attempt.schema
-    column = schema.columns.field(schema.key[0])
-    if statement.where is None or statement.source or len(schema.key) > 1 or not pa.types.is_integer(column.type):
+    if statement.where is None or statement.source:
         return statement, {}
-    named = named_keys(statement.where, column.name, statement.target.called)
-    if named is None or len(named.values) > LINES_MAX:
+    named = named_keys(statement.where, schema.select(schema.key), statement.target.called, LINES_MAX)
+    if named is None:
         return statement, {}
     attempt.check_read()
     attempt.reads_target = True
-    least, most = _BOUNDS[column.type.bit_width]
-    values = {value for value in named.values if least <= value <= most}
-    keys = pa.table([pa.array(sorted(values), column.type)], schema=schema.select(schema.key))
     columns = schema.names if said is None else columns_in(tuple(itertools.chain(said, (named.rest or "",))), schema)
-    found = attempt.found(keys, {column.name: column.name}, columns)
+    found = attempt.found(named.keys, {name: name for name in schema.key}, columns)
     return replace(statement, where=named.rest), {"found": found}
 
 

@@ -28,6 +28,7 @@ from lithify.core.snapshot import DataFile
 from lithify.errors import Corruption
 from lithify.index.block import Block
 from lithify.index.bloom import Blooms
+from lithify.index.dense import DenseRanges
 from lithify.index.format import OF_NO_COLUMN, Array
 from lithify.index.prune import equalities, may_hold_keys, may_match, may_match_constants, may_match_each
 from lithify.index.reader import View
@@ -95,6 +96,7 @@ class Coverage:
         """
         self.files, self._check = files, check
         self.token: tuple[int, ...] = ()
+        self._dense: dict[str, DenseRanges] = {}
         self._parts = [
             _Part(block, positions, files, schema)
             for (block, _), positions in zip(blocks, _join(files, blocks), strict=True)
@@ -204,6 +206,14 @@ class Coverage:
         self._check()
         left = [_Left.of(part, part.groups_with(keys), None) for part in self._parts]
         return {source.path: source for some in left for _, source in some.sources(self.files, sized=True)}
+
+    def holds(self, keys: pa.ChunkedArray, column: str) -> Flags:
+        """Per key of a unique column of whole numbers or days: whether it is there for sure."""
+        self._check()
+        if column not in self._dense:
+            self._dense[column] = DenseRanges(self.stats_parts(column))
+        whole = keys if pa.types.is_integer(keys.type) else keys.cast(pa.int32())
+        return self._dense[column].hold(whole.to_numpy().astype(np.int64, copy=False))
 
     def tells(self, columns: Sequence[str]) -> bool:
         """Whether it has ranges of these columns, wherever it has entries."""

@@ -22,13 +22,14 @@ import pyarrow as pa
 
 from lithify.cache.hot_rows import HotRows
 from lithify.core.arrow_rows import lookup
-from lithify.core.column_types import type_of
+from lithify.core.column_types import Family, type_of
 from lithify.core.ops import WHOLE, Change, Overlay
 from lithify.core.predicates import Predicate, both
 from lithify.core.read_plan import PlannedTable, ReadPlan, Source, source_of
 from lithify.core.rows import keys_of
 from lithify.core.schema import TableSchema
 from lithify.core.snapshot import DataFile, Snapshot
+from lithify.delta.changes import BASE_PATH
 from lithify.errors import Corruption
 from lithify.files.local_files import bring, bring_soon
 from lithify.files.parquet import read
@@ -133,6 +134,22 @@ class Reader:
             tuple(left[source.path] for source in part if source.path in left) for part in (plan.clean, plan.touched)
         )
         return replace(plan, clean=clean, touched=touched)
+
+    def surely_there(self, snapshot: Snapshot, keys: pa.Table) -> Flags:
+        """Per key: whether the index alone tells that base has a row with it."""
+        made, schema = self._made(snapshot), snapshot.schema
+        none: Flags = np.zeros(keys.num_rows, np.bool_)
+        counted = len(schema.key) == 1 and type_of(keys.schema.types[0]).family in (Family.INTEGER, Family.DATE)
+        # Others may have written keys twice into an adopted base.
+        if not counted or keys.column(0).null_count or BASE_PATH in schema.settings or made.plan.overlay is None:
+            return none
+        index, base = self._handles.base_index, made.base
+        try:
+            return self._coverage(index, base, snapshot).holds(keys.column(0), keys.column_names[0])
+        except Corruption as error:
+            index.set_aside(error)
+            base.coverage = None
+            return none
 
     def _pruned(
         self, snapshot: Snapshot, predicate: Predicate | None, columns: Sequence[str] | None = None

@@ -120,6 +120,12 @@ def write_changed(table: TableAccess, write: Write, parts: Mapping[Op, pa.Table]
 
 
 def rows_with_keys(reader: Reader, snapshot: Snapshot, keys: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """The rows of a snapshot that have one of the keys."""
+    """The rows of a snapshot that have one of the keys. Where nothing but the key is wanted, no file is read of those
+    that the index knows to be there.
+    """
+    there = keys.slice(0, 0)
+    if set(columns) <= set(snapshot.schema.key):
+        known = reader.surely_there(snapshot, keys)
+        there, keys = keys.filter(pa.array(known)), keys.filter(pa.array(~known))
     plan = reader.plan_for(snapshot, [keys], columns)
-    return reader.handles.runtime.serving.key_queries.matching(plan, [keys], columns)
+    return reader.handles.runtime.serving.key_queries.matching(plan, [keys], columns, there)
