@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from lithify.core.sql_text import words_of
 from lithify.errors import InvalidRequest
-from lithify.sql.statements import long_lists
+from lithify.sql.statements import grammar
 from lithify.sql.statements.first_word import is_statement
 from lithify.sql.statements.grammar import parse
-from lithify.sql.statements.long_lists import without_long_lists
+from lithify.sql.statements.long_lists import Shortened, shortened
 from lithify.sql.statements.model import Assignment, Delete, Insert, Merge, Target, Update
 
 
@@ -200,14 +201,58 @@ ROWS = ",\n".join(f"({n}, -{n}.5, 'a), (b{n}', NULL, date '2026-01-01') /* ), ( 
 def test_long_lists_of_constants_are_taken_as_they_stand_and_not_parsed_one_by_one(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shortened = without_long_lists(text)
-    found = parse(text)
-    monkeypatch.setattr(long_lists, "LISTED_MIN", 10_000)
+    short, found = shortened(text), parse(text)
+    monkeypatch.setattr(grammar, "shortened", lambda whole: Shortened(whole, whole))
 
-    assert (len(shortened), found) == (len(text), parse(text))
-    assert shortened.count(",") < text.count(",") / 2 or "VALUES (" in text
+    assert found == parse(text)
+    assert short.text.count(",") < text.count(",") / 2
+    assert [text[short.place(at)] for at in range(len(short.text))] == list(short.text)
 
 
-@pytest.mark.parametrize("text", ["f({0})", "VALUES ({0})", "insert values ({0})", "x IN (a, {0})", "'IN ({0})'"])
+@pytest.mark.parametrize("gap", ["", " ", "/* a, (1), */", "-- '\n", "\r\n\t"])
+@pytest.mark.parametrize(
+    "constant", ["1", "- 2", "+3.", "4.5e-3", "'a'", "''''", "date '2026-01-01'", "timestamp'x'", "null", "True"]
+)
+def test_every_plain_constant_may_stand_in_a_long_list(constant: str, gap: str) -> None:
+    listed = f"{gap},{gap}".join([constant] * 20)
+    rows = f"{gap},{gap}".join([f"({gap}{constant}{gap},{gap}1)"] * 20)
+
+    assert shortened(f"a IN ({gap}{listed}{gap}) b").text == f"a IN ({gap}{constant}{gap}) b"
+    assert shortened(f"VALUES{gap}{rows}{gap} b").text == f"VALUES{gap}({gap}{constant}{gap},{gap}1){gap} b"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "f({0})",
+        "VALUES ({0})",
+        "insert values ({0})",
+        "x IN (a, {0})",
+        "x IN ({0}, a)",
+        "x IN ({0}, 1 + 1)",
+        "x IN ({0}, 1a)",
+        "x IN ({0}, x'00')",
+        "x IN ({0}, 'a' 'b')",
+        "x IN ({0}, -- \r 1\n 2)",
+        "x IN ({0}",
+        "xin ({0})",
+        "'IN ({0})'",
+        '"IN ({0})"',
+        "-- IN ({0})",
+        "/* IN ({0}) */",
+    ],
+)
 def test_other_lists_are_parsed_whole(text: str) -> None:
-    assert without_long_lists(text.format(NUMBERS)) == text.format(NUMBERS)
+    whole = text.format(NUMBERS)
+    assert shortened(whole) == Shortened(whole, whole)
+
+
+@pytest.mark.parametrize("text", ["x IN ({0}) $", "x IN ({0}) /* /* */ */", "x IN ({0}) 'a''b' 'c'", "E'x' IN ({0})"])
+def test_what_is_odd_is_odd_without_its_lists(text: str) -> None:
+    assert words_of(shortened(text.format(NUMBERS)).text).odd
+
+
+def test_a_long_text_takes_no_longer_than_its_length() -> None:
+    for inside in ("''" * 50_000, "1," * 50_000, "in (" * 30_000, "(1), " * 20_000, " " * 100_000, "/*" * 50_000):
+        for around in ("x IN ({0}", "x IN ('{0})", "VALUES ({0}", "VALUES (1), {0}"):
+            shortened(around.format(inside) + ", 1" * 20)

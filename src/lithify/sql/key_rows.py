@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lithify.core.column_types import Family, type_of
+from lithify.core.distinct import distinct
 from lithify.core.read_plan import Source
 from lithify.files.footer_cache import Footers
 from lithify.files.open_parquet import corrupt
@@ -44,7 +45,7 @@ class KeyRows:
         if not _can_find(sources, keys, columns):
             return None
         bring_most(sources)
-        wanted = np.unique(_numbers(keys.column(0).combine_chunks()))
+        wanted = distinct(_numbers(keys.column(0).combine_chunks()))
         name = keys.column_names[0]
         if self._threads < 2 or len(sources) < 2 or sum(source.rows for source in sources) < ROWS_PER_THREAD_MIN:
             parts = [self._in_file(source, name, wanted, columns) for source in sources]

@@ -123,7 +123,7 @@ def rows_with_keys(reader: Reader, snapshot: Snapshot, keys: pa.Table, columns: 
     """The rows of a snapshot that have one of the keys. Where nothing but the key is wanted, no file is read of those
     that the index knows to be there.
     """
-    there = keys.slice(0, 0)
+    there = None
     if set(columns) <= set(snapshot.schema.key):
         known = reader.surely_there(snapshot, keys)
         there, keys = keys.filter(pa.array(known)), keys.filter(pa.array(~known))

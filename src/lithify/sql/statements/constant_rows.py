@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lithify.core.sql_text import positioned_tokens
 
@@ -38,6 +39,8 @@ _ALL_BEFORE = re.compile(
 )
 _ALL_BEHIND = re.compile(rf"(?:{_GAP}\){_GAP}(?:{_NAMED})?)*{_GAP}", re.IGNORECASE)
 _TIME = re.compile(r"'\d{4}-\d\d")
+# By the character that they begin with.
+_KINDS = {"'": "text", "n": "null", "N": "null", "t": "bool", "T": "bool", "f": "bool", "F": "bool"}
 
 
 def without_constant_rows(query: str, name: str) -> tuple[str, pa.Table | None]:
@@ -96,46 +99,27 @@ def _table(cells: Sequence[Sequence[str]]) -> pa.Table | None:
 
 def _column(cells: Sequence[str]) -> pa.Array | None:
     """None: their type is not plain to see."""
-    kinds = {_kind(cell) for cell in cells} - {"null"}
+    texts = pa.array(cells, pa.string())
+    first = pc.utf8_slice_codeunits(texts, 0, 1)
+    texts = pc.if_else(pc.is_in(first, pa.array(["n", "N"])), pa.scalar(None, pa.string()), texts)
+    kinds = {_KINDS.get(character, "number") for character in first.unique().to_pylist()} - {"null"}
     if len(kinds) != 1:
-        return None if kinds != {"integer", "decimal"} else _decimals(cells)
+        return None
     match kinds.pop():
         case "text":
-            return pa.array([_text(cell) for cell in cells], pa.string())
+            return pc.replace_substring(pc.utf8_slice_codeunits(texts, 1, -1), "''", "'")
         case "bool":
-            return pa.array([None if _is_null(cell) else cell.lower() == "true" for cell in cells], pa.bool_())
-        case "integer":
-            return pa.array([None if _is_null(cell) else int(cell) for cell in cells], pa.int64())
-    return _decimals(cells)
+            return pc.equal(pc.utf8_lower(texts), "true")
+    return _decimals(texts) if pc.any(pc.match_substring(texts, ".")).as_py() else texts.cast(pa.int64())
 
 
-def _kind(cell: str) -> str:
-    if cell[0] == "'":
-        return "text"
-    if cell[0] in "nN":
-        return "null"
-    return "bool" if cell[0] in "tTfF" else "decimal" if "." in cell else "integer"
-
-
-def _is_null(cell: str) -> bool:
-    return cell[0] in "nN"
-
-
-def _text(cell: str) -> str | None:
-    return None if _is_null(cell) else cell[1:-1].replace("''", "'")
-
-
-def _decimals(cells: Sequence[str]) -> pa.Array | None:
+def _decimals(texts: pa.Array) -> pa.Array | None:
     """As wide as the widest of them before the point, and behind it."""
-    whole = scale = 0
-    for cell in cells:
-        if _is_null(cell):
-            continue
-        before, point, behind = cell.lstrip("-").partition(".")
-        digits = max(len((before + behind).lstrip("0")), 1)
-        whole = max(whole, max(digits, len(behind)) - len(behind) if point else _INTEGER_DIGITS)
-        scale = max(scale, len(behind))
-    if whole + scale > DIGITS_MAX:
-        return None
-    texts = pa.array([None if _is_null(cell) else cell for cell in cells], pa.string())
-    return texts.cast(pa.decimal128(whole + scale, scale))
+    plain = pc.utf8_ltrim(texts, "-")
+    point = pc.find_substring(plain, ".")
+    behind = pc.if_else(pc.less(point, 0), 0, pc.subtract(pc.subtract(pc.utf8_length(plain), point), 1))
+    digits = pc.utf8_length(pc.utf8_ltrim(pc.replace_substring(plain, ".", ""), "0"))
+    before = pc.subtract(pc.max_element_wise(digits, behind, 1), behind)
+    whole = pc.max(pc.if_else(pc.less(point, 0), _INTEGER_DIGITS, before)).as_py()
+    scale = pc.max(behind).as_py()
+    return None if whole + scale > DIGITS_MAX else texts.cast(pa.decimal128(whole + scale, scale))

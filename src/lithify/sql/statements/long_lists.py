@@ -21,25 +21,19 @@ from lithify.core.sql_text import ENGINE
 # Shorter lists are left as they are.
 LISTED_MIN = 16
 
-GAP = r"[ \t\r\n]*+"
+# As `ENGINE` has them; a comment that is odd is none of these, so it is not cut out.
+_GAP = r"(?:[ \t\r\n]++|--[^\r\n]*+\r?+\n|/\*(?:(?!/\*).)*?\*/)*+"
 _TEXT = r"'(?:[^']|'')*+'"
-_NUMBER = rf"(?:[+-]{GAP})?+[0-9]++(?:\.[0-9]*+)?+(?:[eE][+-]?+[0-9]++)?+(?![\w.])"
-CONSTANT = rf"(?:{_NUMBER}|(?:(?:(?i:date|timestamp)){GAP})?+{_TEXT}|(?i:null|true|false)(?!\w))"
-CONSTANTS = rf"{GAP}{CONSTANT}{GAP}(?:,{GAP}{CONSTANT}{GAP})*+"
-_ROW = rf"\({CONSTANTS}\)"
-
-
-def _pattern(least: int) -> re.Pattern[str]:
-    more = f"{{{least - 1},}}+"
-    return re.compile(
-        rf"(?P<listed>(?i:in){GAP}\({GAP}{CONSTANT}(?=(?P<constants>(?:{GAP},{GAP}{CONSTANT}){more}){GAP}\)))"
-        rf"|(?P<valued>(?i:values){GAP}{_ROW}(?=(?P<rows>(?:{GAP},{GAP}{_ROW}){more})))"
-        rf"|{ENGINE.pattern}",
-        re.DOTALL,
-    )
-
-
-_PATTERN = _pattern(LISTED_MIN)
+_NUMBER = rf"(?:[+-]{_GAP})?+[0-9]++(?:\.[0-9]*+)?+(?:[eE][+-]?+[0-9]++)?+(?![\w.])"
+_CONSTANT = rf"(?:{_NUMBER}|(?:(?i:date|timestamp){_GAP})?+{_TEXT}|(?i:null|true|false)(?!\w))"
+_ROW = rf"\({_GAP}{_CONSTANT}{_GAP}(?:,{_GAP}{_CONSTANT}{_GAP})*+\)"
+_MORE = f"{{{LISTED_MIN - 1},}}+"
+_PATTERN = re.compile(
+    rf"(?P<listed>(?i:in){_GAP}\({_GAP}{_CONSTANT}(?=(?P<constants>(?:{_GAP},{_GAP}{_CONSTANT}){_MORE}){_GAP}\)))"
+    rf"|(?P<valued>(?i:values){_GAP}{_ROW}(?=(?P<rows>(?:{_GAP},{_GAP}{_ROW}){_MORE})))"
+    rf"|{ENGINE.pattern}",
+    re.DOTALL,
+)
 
 
 @dataclass(frozen=True)
@@ -56,19 +50,25 @@ class Shortened:
         return at + (self.cuts[passed - 1][1] if passed else 0)
 
 
-def shortened(text: str, pattern: re.Pattern[str] = _PATTERN) -> Shortened:
+def shortened(text: str) -> Shortened:
     if text.count(",") < LISTED_MIN - 1:
         return Shortened(text, text)
     parts, places, lengths = list[str](), list[int](), list[int]()
     at = end = kept = 0
-    while (found := pattern.match(text, at)) is not None:
+    while (found := _PATTERN.match(text, at)) is not None:
         at = found.end()
-        if (name := found.lastgroup) in ("listed", "valued"):
-            parts.append(text[end:at])
-            kept += at - end
-            at = end = found.end("constants" if name == "listed" else "rows")
-            places.append(kept)
-            lengths.append(end - found.end())
+        match found.lastgroup:
+            case "listed":
+                begin, until = at, found.end("constants")
+            case "valued":  # the last row's bracket closes the first one, and so the rows
+                begin, until = at - 1, found.end("rows") - 1
+            case _:
+                continue
+        parts.append(text[end:begin])
+        kept += begin - end
+        places.append(kept)
+        lengths.append(until - begin)
+        at = end = until
     if not places:
         return Shortened(text, text)
     return Shortened(text, "".join([*parts, text[end:]]), tuple(zip(places, accumulate(lengths), strict=True)))

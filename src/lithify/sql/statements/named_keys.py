@@ -21,12 +21,13 @@ from typing import Any
 import pyarrow as pa
 
 from lithify.core.column_types import Family, type_of
-from lithify.core.sql_text import Token, positioned_tokens
-from lithify.sql.statements.long_lists import GAP, Shortened, shortened
+from lithify.core.sql_text import Token, positioned_tokens, without_comments
+from lithify.sql.statements.long_lists import Shortened, shortened
 
 # Where one of these stands outside of brackets, what follows AND need not be a part of its own.
 _OTHERWISE = frozenset({"or", "xor", "between", "case", "lambda"})
 _OPENING, _CLOSING = "([{", ")]}"
+_GAP = r"[ \t\r\n]*+"
 _BLANKS = str.maketrans("", "", " \t\r\n")
 _TEXT = r"'(?:[^']|'')*+'"
 
@@ -42,18 +43,16 @@ class _Kind:
 
 def _kind(constant: str, value: Callable[[str], Any]) -> _Kind:
     one = rf"(?:{constant}|(?i:null)(?!\w))"
-    return _Kind(re.compile(one), re.compile(rf"{GAP}{one}{GAP}(?:,{GAP}{one}{GAP})*+"), value)
+    return _Kind(re.compile(one), re.compile(rf"{_GAP}{one}{_GAP}(?:,{_GAP}{one}{_GAP})*+"), value)
 
 
 # No key has more digits, and Python refuses to read thousands of them.
 _KINDS = {
-    Family.INTEGER: _kind(rf"(?:-{GAP})?+[0-9]{{1,100}}+", lambda text: int(text.translate(_BLANKS))),
-    Family.DECIMAL: _kind(
-        rf"(?:-{GAP})?+[0-9]{{1,100}}+(?:\.[0-9]{{0,100}}+)?+", lambda text: Decimal(text.translate(_BLANKS))
-    ),
+    Family.INTEGER: _kind(rf"(?:-{_GAP})?+[0-9]{{1,100}}+", int),
+    Family.DECIMAL: _kind(rf"(?:-{_GAP})?+[0-9]{{1,100}}+(?:\.[0-9]{{0,100}}+)?+", Decimal),
     Family.TEXT: _kind(_TEXT, lambda text: text[1:-1].replace("''", "'")),
     Family.DATE: _kind(
-        rf"(?:(?i:date){GAP})?+'[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}'",
+        rf"(?:(?i:date){_GAP})?+'[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}'",
         lambda text: dt.date.fromisoformat(text[-11:-1]),
     ),
 }
@@ -69,7 +68,7 @@ class NamedKeys:
 
 
 def named_keys(where: str, key: pa.Schema, target: str, keys_max: int) -> NamedKeys | None:
-    """`key`: the columns of the key. `target`: what the statement calls its table. More keys than `keys_max` are none."""
+    """`key`: the columns of the key. `target`: what the statement calls its table. None for more than `keys_max`, too."""
     short = shortened(where)
     tokens = positioned_tokens(short.text)
     parts = None if tokens is None else _parts(tokens)
@@ -145,17 +144,22 @@ def _name(token: Token) -> str | None:
 
 def _constants(text: str, column: pa.DataType, *, listed: bool) -> list[Any] | None:
     """Constants between commas as values of a column, each once; None: there is something else. NULL equals nothing."""
-    kind = _KINDS.get(type_of(column).family)
+    known = type_of(column)
+    kind = _KINDS.get(known.family)
+    text = without_comments(text)
     if kind is None or kind.all.fullmatch(text) is None:
         return None
+    if known.is_number:
+        text = text.translate(_BLANKS)
     found = [written for written in kind.one.findall(text) if written[0] not in "nN"]
     if not listed and len(found) != 1:
         return None
     try:
-        values = dict.fromkeys(map(kind.value, found))
+        values = list(dict.fromkeys(map(kind.value, found)))
         if pa.types.is_integer(column):
             least, most = _BOUNDS[column.bit_width]
             return [value for value in values if least <= value <= most]
-        return pa.array(list(values), column).to_pylist()
+        pa.array(values, column)
     except (ValueError, ArithmeticError):  # of Arrow, too: it has no such value
         return None
+    return values
