@@ -70,6 +70,11 @@ def values(table: Table, *ids: int) -> dict[int, object]:
             (1, 0, 0),
             {3: 3, 4: 4, 200: -200},
         ),
+        (
+            "INSERT INTO s.t (id, a) VALUES (3, -3), (200, -200) ON CONFLICT (id) DO UPDATE SET a = excluded.a",
+            (1, 1, 0),
+            {3: -3, 4: 4, 200: -200},
+        ),
     ],
 )
 def test_what_needs_no_more_than_the_keys_reads_no_file(
@@ -88,7 +93,7 @@ def test_what_needs_no_more_than_the_keys_reads_no_file(
         "UPDATE s.t SET a = a + 1 WHERE id = 3",
         "UPDATE s.t SET a = 1 WHERE id = 3 AND b = 'b3'",
         "UPDATE s.t SET a = 1 WHERE a = 3",
-        "INSERT INTO s.t (id, a) VALUES (3, 1) ON CONFLICT (id) DO UPDATE SET a = excluded.a",
+        "INSERT INTO s.t (id, a) VALUES (3, 1) ON CONFLICT (id) DO UPDATE SET a = t.a + 1",
     ],
 )
 def test_what_needs_more_reads_the_file(lake: Lake, table: Table, text: str) -> None:

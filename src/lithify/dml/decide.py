@@ -85,8 +85,8 @@ def _insert(statement: Insert, attempt: Attempt) -> Effect:
     elif (twice := first_double(rows, key)) is not None:
         raise checks.given_twice(name, twice)
     alone = rows.num_rows <= LINES_MAX and can_stay_open(schema)
-    columns = key if conflict is None else _read_of_conflicts(conflict, schema, alone=alone)
-    there = attempt.found(rows.select(key), dict(zip(key, key, strict=True)), columns)
+    read = key if conflict is None else _read_of_conflicts(conflict, schema, alone=alone)
+    there = attempt.found(rows.select(key), dict(zip(key, key, strict=True)), read)
     if there.num_rows and conflict is None:
         raise checks.there_already(name, there.select(key))
     new = anti_join(rows, there, key)

@@ -68,8 +68,8 @@ class NamedKeys:
 
 
 def named_keys(where: str, key: pa.Schema, target: str, keys_max: int) -> NamedKeys | None:
-    """`key`: the columns of the key. `target`: what the statement calls its table. None where it names none, or more than
-    `keys_max`.
+    """`key`: the columns of the key. `target`: what the statement calls its table. None where it names no keys, or more
+    than `keys_max`.
     """
     short = shortened(where)
     tokens = positioned_tokens(short.text)
