@@ -32,6 +32,10 @@ class KeyQueries:
     def __init__(self, contexts: Contexts, found: KeyRows) -> None:
         self._contexts, self._found = contexts, found
 
+    def forget(self) -> None:
+        """Of what is kept for the next time."""
+        self._found.forget()
+
     def columns_of(self, schema: pa.Schema, where: str, *, tame: bool = True) -> list[str]:
         """The columns a condition reads: those without which it cannot be planned."""
         (check_cheap_condition if tame else check_condition)(where)
