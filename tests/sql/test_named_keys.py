@@ -99,6 +99,12 @@ def test_what_is_left_to_the_engine(where: str) -> None:
     [
         (pa.int8(), "-128, 127, 128, -129", [-128, 127]),
         (pa.string(), "'a', '', 'it''s', 'a', null, 'ünï', '--', ')'", ["a", "", "it's", "ünï", "--", ")"]),
+        (
+            pa.timestamp("us"),
+            "timestamp '2026-01-31 01:02:03.000004', '2026-01-31T23:59:59.5'",
+            [dt.datetime(2026, 1, 31, 1, 2, 3, 4), dt.datetime(2026, 1, 31, 23, 59, 59, 500_000)],
+        ),
+        (pa.timestamp("us", "UTC"), "'9999-12-31 00:00:00'", [dt.datetime(9999, 12, 31, tzinfo=dt.UTC)]),
         (pa.date32(), "'2026-01-31', date'0001-01-01'", [dt.date(2026, 1, 31), dt.date(1, 1, 1)]),
         (
             pa.decimal128(6, 2),
@@ -133,6 +139,12 @@ def test_constants_of_every_type_that_is_looked_for(kind: pa.DataType, listed: s
         (pa.decimal128(6, 2), "'1.5'"),
         (pa.float64(), "1.5"),
         (pa.timestamp("us"), "timestamp '2026-01-01'"),
+        (pa.timestamp("us"), "date '2026-01-01'"),
+        (pa.timestamp("us"), "'2026-01-01 24:00:00'"),
+        (pa.timestamp("us"), "'2026-01-01 00:00:60'"),
+        (pa.timestamp("us"), "'2026-01-01 00:00:00.0000005'"),
+        (pa.timestamp("us"), "'2026-01-01 00:00:00+01:00'"),
+        (pa.timestamp("us", "UTC"), "'2026-01-01 00:00:00Z'"),
         (pa.bool_(), "true"),
         (pa.binary(), "x'00'"),
     ],

@@ -29,6 +29,7 @@ _OTHERWISE = frozenset({"or", "xor", "between", "case", "lambda"})
 _OPENING, _CLOSING = "([{", ")]}"
 _GAP = r"[ \t\r\n]*+"
 _BLANKS = str.maketrans("", "", " \t\r\n")
+_DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _TEXT = r"'(?:[^']|'')*+'"
 
 
@@ -52,8 +53,12 @@ _KINDS = {
     Family.DECIMAL: _kind(rf"(?:-{_GAP})?+[0-9]{{1,100}}+(?:\.[0-9]{{0,100}}+)?+", Decimal),
     Family.TEXT: _kind(_TEXT, lambda text: text[1:-1].replace("''", "'")),
     Family.DATE: _kind(
-        rf"(?:(?i:date){_GAP})?+'[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}'",
+        rf"(?:(?i:date){_GAP})?+'{_DAY}'",
         lambda text: dt.date.fromisoformat(text[-11:-1]),
+    ),
+    Family.TIMESTAMP: _kind(
+        rf"(?:(?i:timestamp){_GAP})?+'{_DAY}[ T][0-2][0-9](?::[0-5][0-9]){{2}}(?:\.[0-9]{{1,6}})?+'",
+        lambda text: dt.datetime.fromisoformat(text[text.index("'") + 1 : -1]),
     ),
 }
 _BOUNDS = {width: (-(2 ** (width - 1)), 2 ** (width - 1) - 1) for width in (8, 16, 32, 64)}
@@ -161,6 +166,8 @@ def _constants(text: str, column: pa.DataType, *, listed: bool) -> list[Any] | N
         if pa.types.is_integer(column):
             least, most = _BOUNDS[column.bit_width]
             return [value for value in values if least <= value <= most]
+        if known.family is Family.TIMESTAMP and column.tz is not None:
+            values = [value.replace(tzinfo=dt.UTC) for value in values]
         pa.array(values, column)
     except (ValueError, ArithmeticError):  # of Arrow, too: it has no such value
         return None
