@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lithify import Lake
 from lithify.core.ops import Op
 from lithify.core.read_plan import Source
 from lithify.errors import LithifyError
@@ -144,3 +145,24 @@ def test_several_files_in_several_threads(tmp_path: Path, monkeypatch: pytest.Mo
         found = search.rows(files, pa.table({"k": [41, 7, 23, 99]}), pa.schema([field]))
         assert found == pa.table({"k": [7, 23, 41]})
     assert footers.opened == 5
+
+
+def test_what_the_engine_lets_go_of_is_read_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = lake.create_table("s.t", pa.schema([("k", pa.int64()), ("a", pa.int64())]), key="k")
+    table.upsert([{"k": 3 * number, "a": 1} for number in range(20)])
+    table.fold()
+    serving, opened = lake._internals.runtime.serving, list[str]()
+    look = serving.footers.open
+
+    def noted(source: Source) -> Opened:
+        opened.append(source.path)
+        return look(source)
+
+    monkeypatch.setattr(serving.footers, "open", noted)
+    for keys in ("3, 6", "9, 10", "12"):
+        lake.execute(f"UPDATE s.t SET a = 2 WHERE k IN ({keys})")
+    assert len(opened) == 1
+    serving.let_go()
+    lake.execute("UPDATE s.t SET a = 2 WHERE k IN (15, 16)")
+    assert len(opened) == 2
+    assert table.count(where="a = 2") == 5
