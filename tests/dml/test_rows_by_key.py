@@ -152,3 +152,20 @@ def test_of_keys_of_every_type_no_query_names_the_table(
     assert sorted(row["a"] for row in made.to_arrow().to_pylist()) == [3, 4, 10]
     assert asked
     assert not [query for query in asked if '"s"."t"' in query]
+
+
+def test_a_source_with_wider_numbers_than_the_key_is_looked_up(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = lake.create_table("s.t", COLUMNS, key="id")
+    made.upsert([{"id": n, "a": n, "B": "b"} for n in range(5)])
+    asked, ask = list[str](), ServingEngine.rows_of
+
+    def noted(engine: ServingEngine, query: str, *given: Any, **more: Any) -> Any:
+        asked.append(query)
+        return ask(engine, query, *given, **more)
+
+    monkeypatch.setattr(ServingEngine, "rows_of", noted)
+    merge = "MERGE INTO s.t USING (VALUES (1), ({})) AS v(k) ON t.id = v.k WHEN MATCHED THEN UPDATE SET a = a + 10"
+    assert lake.execute(merge.format(3)).updated == 2
+    assert not [query for query in asked if '"s"."t"' in query]
+    assert lake.execute(merge.format(2**40)).updated == 1
+    assert sorted(row["a"] for row in made.to_arrow().to_pylist()) == [0, 2, 4, 13, 21]

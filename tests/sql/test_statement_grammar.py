@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +18,7 @@ from lithify.sql.statements.first_word import is_statement
 from lithify.sql.statements.grammar import parse
 from lithify.sql.statements.long_lists import Shortened, shortened
 from lithify.sql.statements.model import Assignment, Delete, Insert, Merge, Target, Update
+from support.effort import examples
 
 
 def test_an_update_is_taken_apart_in_its_own_words() -> None:
@@ -256,3 +259,35 @@ def test_a_long_text_takes_no_longer_than_its_length() -> None:
     for inside in ("''" * 50_000, "1," * 50_000, "in (" * 30_000, "(1), " * 20_000, " " * 100_000, "/*" * 50_000):
         for around in ("x IN ({0}", "x IN ('{0})", "VALUES ({0}", "VALUES (1), {0}"):
             shortened(around.format(inside) + ", 1" * 20)
+
+
+BROKEN = [
+    f"UPDATE shop.t AS u SET n = 1, m = (SELECT 2) FROM (VALUES {ROWS}) AS v (a) WHERE a NOT IN ({TEXTS}) OR id IN (1)",
+    f"INSERT INTO shop.t (a, b) VALUES {ROWS} ON CONFLICT (a) DO UPDATE SET b = 1 WHERE excluded.a IN ({NUMBERS})",
+    f"MERGE INTO shop.t USING (SELECT * FROM (VALUES {ROWS}) AS v (id, n, a)) s ON t.id = s.id "
+    f"WHEN MATCHED AND t.n IN ({NUMBERS}) THEN DELETE WHEN NOT MATCHED THEN INSERT VALUES ({NUMBERS})",
+    f"CREATE TABLE a.b AS SELECT * FROM (VALUES {ROWS}) v WHERE x IN ({TEXTS})",
+]
+PIECES = [",", "(", ")", "'", "in", "values", "--x\n", "/*", "*/", "$", "1", "null", " "]
+
+
+@pytest.mark.parametrize("seed", range(examples(40, 2_000)))
+def test_a_text_with_something_wrong_in_it_is_told_alike_without_its_lists(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(seed)
+    pieces = re.findall(r"'(?:[^']|'')*'|\w+|\s+|.", chance.choice(BROKEN))
+    for _ in range(chance.choice([1, 1, 2])):
+        at = chance.randrange(len(pieces))
+        pieces[at : at + chance.choice([0, 1])] = [chance.choice([*PIECES, chance.choice(pieces)])]
+    text = "".join(pieces)
+
+    def told() -> object:
+        try:
+            return parse(text)
+        except InvalidRequest as error:
+            return str(error)
+
+    short = told()
+    monkeypatch.setattr(grammar, "shortened", lambda whole: Shortened(whole, whole))
+    assert short == told(), text
