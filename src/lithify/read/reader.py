@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from lithify.cache.hot_rows import HotRows
 from lithify.core.arrow_rows import lookup
-from lithify.core.column_types import Family, type_of
+from lithify.core.column_types import type_of
 from lithify.core.ops import WHOLE, Change, Overlay
 from lithify.core.predicates import Predicate, both
 from lithify.core.read_plan import PlannedTable, ReadPlan, Source, source_of
@@ -129,19 +129,24 @@ class Reader:
         found = [source for wanted in keys for _, source in self._touched(made.base, made.beside, snapshot, wanted)]
         left = {source.path: source for source in found}
         if len(keys) == 1 and left:
-            left |= {path: source for path, source in self._groups(made.base, keys[0]).items() if path in left}
+            left = self._narrowed(left, made.base, keys[0])
         clean, touched = (
             tuple(left[source.path] for source in part if source.path in left) for part in (plan.clean, plan.touched)
         )
         return replace(plan, clean=clean, touched=touched)
 
+    def knows_keys(self, schema: TableSchema) -> bool:
+        """Whether the index alone may tell that base has a row with a key. Not of an adopted base: others may have
+        written a key twice into that.
+        """
+        counted = len(schema.key) == 1 and type_of(schema.columns.field(schema.key[0]).type).is_counted
+        return counted and BASE_PATH not in schema.settings
+
     def surely_there(self, snapshot: Snapshot, keys: pa.Table) -> Flags:
-        """Per key: whether the index alone tells that base has a row with it."""
-        made, schema = self._made(snapshot), snapshot.schema
+        """Per key of a table of that kind: whether it tells that."""
+        made = self._made(snapshot)
         none: Flags = np.zeros(keys.num_rows, np.bool_)
-        counted = len(schema.key) == 1 and type_of(keys.schema.types[0]).family in (Family.INTEGER, Family.DATE)
-        # Others may have written keys twice into an adopted base.
-        if not counted or keys.column(0).null_count or BASE_PATH in schema.settings or made.plan.overlay is None:
+        if keys.column(0).null_count or made.plan.overlay is None:
             return none
         index, base = self._handles.base_index, made.base
         try:
@@ -408,14 +413,20 @@ class Reader:
             holding[[number for number in coverage.unknown if part.sources[number][0].path not in paths]] = False
         return holding
 
-    def _groups(self, part: BasePart, keys: pa.Table) -> dict[str, Source]:
-        """Files with the row groups that can hold one of the keys, as far as the index has told of them."""
+    def _narrowed(self, found: dict[str, Source], part: BasePart, keys: pa.Table) -> dict[str, Source]:
+        """Files, by path, with the row groups that can hold one of the keys, as far as the index tells of them."""
+        if (coverage := part.coverage) is None:
+            return found
         try:
-            return {} if part.coverage is None else part.coverage.holding(keys)
+            holding = coverage.holding(keys)
         except Corruption as error:
             self._handles.base_index.set_aside(error)
             part.coverage = None
-            return {}
+            return found
+        unknown = {part.sources[number][1].path for number in coverage.unknown}
+        # Files beside base are told by their seq.
+        left = {path for path, source in found.items() if path in holding or source.seq or path in unknown}
+        return {path: holding.get(path, source) for path, source in found.items() if path in left}
 
     def base_sources(self, snapshot: Snapshot) -> tuple[tuple[DataFile, Source], ...]:
         return self._base_part(snapshot).sources
@@ -431,14 +442,14 @@ class Reader:
 
     def get(self, snapshot: Snapshot, key: Any) -> pa.Table | None:
         """The row with this key, all columns."""
-        found = self._row(snapshot, key)
+        found = self.row(snapshot, keys_of([key], snapshot.schema))
         if found is not None and (cutoff := snapshot.cutoff) is not None:
             found = cutoff.standing(found)
         return found.select(snapshot.schema.names) if found is not None and found.num_rows else None
 
-    def _row(self, snapshot: Snapshot, key: Any) -> pa.Table | None:
+    def row(self, snapshot: Snapshot, wanted: pa.Table) -> pa.Table | None:
+        """The row with this key, a table of one line, whether it has expired or not."""
         schema = snapshot.schema
-        wanted = keys_of([key], schema)
         if (hot := self._handles.runtime.hot.rows(self, snapshot, None)) is not None:
             return hot.row(wanted, schema.key)
         made, line = self._made(snapshot), None
