@@ -127,7 +127,7 @@ def rows_with_keys(reader: Reader, snapshot: Snapshot, keys: pa.Table, columns: 
     if set(columns) <= set(schema.key) and reader.knows_keys(schema):
         known = reader.surely_there(snapshot, keys)
         there, keys = keys.filter(pa.array(known)), keys.filter(pa.array(~known))
-    elif keys.num_rows == 1:
+    elif schema.keyed and keys.num_rows == 1:
         row = reader.row(snapshot, keys)
         return schema.select(columns).empty_table() if row is None else row.select(list(columns))
     plan = reader.plan_for(snapshot, [keys], columns)
