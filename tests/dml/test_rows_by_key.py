@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
@@ -9,6 +13,7 @@ from lithify import Forbidden, InvalidRequest, Lake, Table
 from lithify.core.lake_methods import Wish
 from lithify.dml import decide
 from lithify.errors import LithifyError
+from lithify.sql.engine import ServingEngine
 
 COLUMNS = pa.schema([("id", pa.int32()), ("a", pa.int64()), ("B", pa.string())])
 
@@ -96,3 +101,71 @@ def test_who_may_not_read_may_not_look_up(lake: Lake, table: Table) -> None:
 
     with pytest.raises(Forbidden, match="may not read"):
         execute(lake._internals, "DELETE FROM s.t WHERE id = 1", None, Wish(), may=lambda scope, name: scope == "write")
+
+
+DAYS = [dt.datetime(2026, 1, day) for day in range(1, 5)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "condition"),
+    [
+        (pa.int64(), [1, 2, 3, 4], "id IN (1, 2, 9)"),
+        (pa.int8(), [1, 2, 3, 4], "t.id IN (1, 2, 200) AND a > 0"),
+        (pa.string(), ["1", "it's", "", "4"], "id IN ('1', 'it''s', '2')"),
+        (pa.decimal128(10, 2), [Decimal(n) for n in range(1, 5)], "a > 0 AND id IN (1.00, 2, 9.5)"),
+        (pa.date32(), [day.date() for day in DAYS], "id IN ('2026-01-01', date '2026-01-02', '2026-01-09')"),
+        (pa.timestamp("us"), DAYS, "id IN ('2026-01-01 00:00:00', timestamp '2026-01-02 00:00:00.0')"),
+        (
+            pa.timestamp("us", "UTC"),
+            [day.replace(tzinfo=dt.UTC) for day in DAYS],
+            "id IN ('2026-01-01 00:00:00', timestamp '2026-01-02T00:00:00')",
+        ),
+    ],
+)
+@pytest.mark.parametrize("shop", [True, False])
+@pytest.mark.parametrize("folded", [True, False])
+def test_of_keys_of_every_type_no_query_names_the_table(
+    lake: Lake,
+    kind: pa.DataType,
+    keys: list[object],
+    condition: str,
+    shop: bool,
+    folded: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Their rows are looked up, and the engine is asked of these alone."""
+    columns = pa.schema([("id", kind), ("shop", pa.string()), ("a", pa.int64())])
+    made = lake.create_table("s.t", columns, key=["shop", "id"] if shop else "id")
+    made.upsert([{"id": key, "shop": "x", "a": number} for number, key in enumerate(keys, 1)])
+    if folded:
+        made.fold()
+    asked, ask = list[str](), ServingEngine.rows_of
+
+    def noted(engine: ServingEngine, query: str, *given: Any, **more: Any) -> Any:
+        asked.append(query)
+        return ask(engine, query, *given, **more)
+
+    monkeypatch.setattr(ServingEngine, "rows_of", noted)
+    named = f"{condition} AND t.shop = 'x'" if shop else condition
+    assert lake.execute(f"UPDATE s.t AS t SET a = a * 10 WHERE {named}").updated == 2
+    assert lake.execute(f"DELETE FROM s.t AS t WHERE {named} AND a = 20").deleted == 1
+    assert sorted(row["a"] for row in made.to_arrow().to_pylist()) == [3, 4, 10]
+    assert asked
+    assert not [query for query in asked if '"s"."t"' in query]
+
+
+def test_a_source_with_wider_numbers_than_the_key_is_looked_up(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = lake.create_table("s.t", COLUMNS, key="id")
+    made.upsert([{"id": n, "a": n, "B": "b"} for n in range(5)])
+    asked, ask = list[str](), ServingEngine.rows_of
+
+    def noted(engine: ServingEngine, query: str, *given: Any, **more: Any) -> Any:
+        asked.append(query)
+        return ask(engine, query, *given, **more)
+
+    monkeypatch.setattr(ServingEngine, "rows_of", noted)
+    merge = "MERGE INTO s.t USING (VALUES (1), ({})) AS v(k) ON t.id = v.k WHEN MATCHED THEN UPDATE SET a = a + 10"
+    assert lake.execute(merge.format(3)).updated == 2
+    assert not [query for query in asked if '"s"."t"' in query]
+    assert lake.execute(merge.format(2**40)).updated == 1
+    assert sorted(row["a"] for row in made.to_arrow().to_pylist()) == [0, 2, 4, 13, 21]

@@ -6,6 +6,7 @@ import datetime as dt
 import random
 from collections.abc import Iterator
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pytest
 
 from lithify import Lake
 from lithify.settings import load_settings
+from lithify.write.decided import rows_with_keys
 from support.folders import memory_folder
 
 ROWS, GROUPS = 32_768, 8
@@ -105,3 +107,34 @@ def test_no_row_is_missed(lake: Lake) -> None:
         for number in some[:3]:
             where = f"{kind} = {literal(kind, 2 * number + 1)}"
             assert lake.sql(f"SELECT count(*) AS n FROM q.t WHERE {where}").to_pylist() == [{"n": 1}]
+
+
+@pytest.mark.parametrize("kind", ["name", "number"])
+def test_a_look_up_of_few_keys_leaves_out_files_whose_filters_know_none_of_them(folder: Path, kind: str) -> None:
+    """Both parts of the table have keys from one end to the other."""
+    with Lake(folder / "lake") as own:
+        columns = pa.schema([("k", KINDS[kind]), ("part", pa.int64()), ("v", pa.int64())])
+        table = own.create_table("s.t", columns, key="k", partition_by="part", options={"bloom_columns": ["k"]})
+        rows = range(20_000)
+        keys = pa.array([value(kind, 2 * number) for number in rows], KINDS[kind])
+        parts = pa.array([number % 2 for number in rows], pa.int64())
+        table.append(pa.table([keys, parts, pa.array(rows, pa.int64())], schema=columns))
+        table.fold()
+
+        def found(*numbers: int) -> tuple[int, list[int]]:
+            wanted = pa.table({"k": pa.array([value(kind, number) for number in numbers], KINDS[kind])})
+            reader, snapshot = table._internals.reader, table.snapshot()
+            plan = reader.plan_for(snapshot, [wanted], ["v"])
+            files = len((*plan.clean, *plan.touched))
+            return files, rows_with_keys(reader, snapshot, wanted, ["v"]).column("v").to_pylist()
+
+        assert found(0, 4, 8) == (1, [0, 2, 4])
+        assert found(2, 6, 7) == (1, [1, 3])
+        assert sorted(found(2, 4)[1]) == [1, 2]
+        assert found(2, 4)[0] == 2
+        assert found(3, 5, 7) == (0, [])
+        assert found(*range(0, 160, 4))[0] == 2
+        assert own.execute(f"UPDATE s.t SET v = -1 WHERE k IN ({literal(kind, 0)}, {literal(kind, 7)})").updated == 1
+        table.upsert([{"k": value(kind, 7), "part": 0, "v": 7}])
+        table.delete([value(kind, 4)])
+        assert found(4, 7, 8)[1] == [4, 7]

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import pickle
+import random
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from lithify.core.sql_text import words_of
 from lithify.errors import InvalidRequest
-from lithify.sql.statements import long_lists
+from lithify.sql.statements import grammar
 from lithify.sql.statements.first_word import is_statement
 from lithify.sql.statements.grammar import parse
-from lithify.sql.statements.long_lists import without_long_lists
+from lithify.sql.statements.long_lists import Shortened, shortened
 from lithify.sql.statements.model import Assignment, Delete, Insert, Merge, Target, Update
+from support.effort import examples
 
 
 def test_an_update_is_taken_apart_in_its_own_words() -> None:
@@ -200,14 +204,90 @@ ROWS = ",\n".join(f"({n}, -{n}.5, 'a), (b{n}', NULL, date '2026-01-01') /* ), ( 
 def test_long_lists_of_constants_are_taken_as_they_stand_and_not_parsed_one_by_one(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shortened = without_long_lists(text)
-    found = parse(text)
-    monkeypatch.setattr(long_lists, "LISTED_MIN", 10_000)
+    short, found = shortened(text), parse(text)
+    monkeypatch.setattr(grammar, "shortened", lambda whole: Shortened(whole, whole))
 
-    assert (len(shortened), found) == (len(text), parse(text))
-    assert shortened.count(",") < text.count(",") / 2 or "VALUES (" in text
+    assert found == parse(text)
+    assert short.text.count(",") < text.count(",") / 2
+    assert [text[short.place(at)] for at in range(len(short.text))] == list(short.text)
 
 
-@pytest.mark.parametrize("text", ["f({0})", "VALUES ({0})", "insert values ({0})", "x IN (a, {0})", "'IN ({0})'"])
+@pytest.mark.parametrize("gap", ["", " ", "/* a, (1), */", "-- '\n", "\r\n\t"])
+@pytest.mark.parametrize(
+    "constant", ["1", "- 2", "+3.", "4.5e-3", "'a'", "''''", "date '2026-01-01'", "timestamp'x'", "null", "True"]
+)
+def test_every_plain_constant_may_stand_in_a_long_list(constant: str, gap: str) -> None:
+    listed = f"{gap},{gap}".join([constant] * 20)
+    rows = f"{gap},{gap}".join([f"({gap}{constant}{gap},{gap}1)"] * 20)
+
+    assert shortened(f"a IN ({gap}{listed}{gap}) b").text == f"a IN ({gap}{constant}{gap}) b"
+    assert shortened(f"VALUES{gap}{rows}{gap} b").text == f"VALUES{gap}({gap}{constant}{gap},{gap}1){gap} b"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "f({0})",
+        "VALUES ({0})",
+        "insert values ({0})",
+        "x IN (a, {0})",
+        "x IN ({0}, a)",
+        "x IN ({0}, 1 + 1)",
+        "x IN ({0}, 1a)",
+        "x IN ({0}, x'00')",
+        "x IN ({0}, 'a' 'b')",
+        "x IN ({0}, -- \r 1\n 2)",
+        "x IN ({0}",
+        "xin ({0})",
+        "'IN ({0})'",
+        '"IN ({0})"',
+        "-- IN ({0})",
+        "/* IN ({0}) */",
+    ],
+)
 def test_other_lists_are_parsed_whole(text: str) -> None:
-    assert without_long_lists(text.format(NUMBERS)) == text.format(NUMBERS)
+    whole = text.format(NUMBERS)
+    assert shortened(whole) == Shortened(whole, whole)
+
+
+@pytest.mark.parametrize("text", ["x IN ({0}) $", "x IN ({0}) /* /* */ */", "x IN ({0}) 'a''b' 'c'", "E'x' IN ({0})"])
+def test_what_is_odd_is_odd_without_its_lists(text: str) -> None:
+    assert words_of(shortened(text.format(NUMBERS)).text).odd
+
+
+def test_a_long_text_takes_no_longer_than_its_length() -> None:
+    for inside in ("''" * 50_000, "1," * 50_000, "in (" * 30_000, "(1), " * 20_000, " " * 100_000, "/*" * 50_000):
+        for around in ("x IN ({0}", "x IN ('{0})", "VALUES ({0}", "VALUES (1), {0}"):
+            shortened(around.format(inside) + ", 1" * 20)
+
+
+BROKEN = [
+    f"UPDATE shop.t AS u SET n = 1, m = (SELECT 2) FROM (VALUES {ROWS}) AS v (a) WHERE a NOT IN ({TEXTS}) OR id IN (1)",
+    f"INSERT INTO shop.t (a, b) VALUES {ROWS} ON CONFLICT (a) DO UPDATE SET b = 1 WHERE excluded.a IN ({NUMBERS})",
+    f"MERGE INTO shop.t USING (SELECT * FROM (VALUES {ROWS}) AS v (id, n, a)) s ON t.id = s.id "
+    f"WHEN MATCHED AND t.n IN ({NUMBERS}) THEN DELETE WHEN NOT MATCHED THEN INSERT VALUES ({NUMBERS})",
+    f"CREATE TABLE a.b AS SELECT * FROM (VALUES {ROWS}) v WHERE x IN ({TEXTS})",
+]
+PIECES = [",", "(", ")", "'", "in", "values", "--x\n", "/*", "*/", "$", "1", "null", " "]
+
+
+@pytest.mark.parametrize("seed", range(examples(40, 2_000)))
+def test_a_text_with_something_wrong_in_it_is_told_alike_without_its_lists(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(seed)
+    pieces = re.findall(r"'(?:[^']|'')*'|\w+|\s+|.", chance.choice(BROKEN))
+    for _ in range(chance.choice([1, 1, 2])):
+        at = chance.randrange(len(pieces))
+        pieces[at : at + chance.choice([0, 1])] = [chance.choice([*PIECES, chance.choice(pieces)])]
+    text = "".join(pieces)
+
+    def told() -> object:
+        try:
+            return parse(text)
+        except InvalidRequest as error:
+            return str(error)
+
+    short = told()
+    monkeypatch.setattr(grammar, "shortened", lambda whole: Shortened(whole, whole))
+    assert short == told(), text

@@ -136,10 +136,9 @@ class Statements(Expressions):
     def by_key(self, ref: str = "") -> str:
         if not self.shape.key:
             return self.condition(self.refs(ref))
-        r, name = self.random, self.random.choice(self.shape.key)
-        text, kind = (f"{ref}.{name}" if ref else name), self.shape.columns[name]
-        some = ", ".join(self.constant(kind, null=0.01) for _ in range(r.choice([1, 3, 20])))
-        test = r.choice([f"{text} = {self.constant(kind, null=0)}", f"{text} in ({some})"])
+        r, names = self.random, list(self.shape.key)
+        r.shuffle(names)
+        test = " and ".join(self.one_of(name, ref) for name in names[: r.choice([1, len(names)])])
         more = self.condition(self.refs(ref), 2)
         return r.choice(
             [
@@ -150,6 +149,13 @@ class Statements(Expressions):
                 f"{test} or {more}",
             ]
         )
+
+    def one_of(self, name: str, ref: str) -> str:
+        """A column beside constants."""
+        r, kind = self.random, self.shape.columns[name]
+        text = f"{ref}.{name}" if ref else name
+        some = ", ".join(self.constant(kind, null=0.01) for _ in range(r.choice([1, 3, 20])))
+        return r.choice([f"{text} = {self.constant(kind, null=0)}", f"{text} in ({some})"])
 
     def update(self) -> str:
         where = f" where {self.condition(self.refs())}" if self.random.random() < 0.9 else ""

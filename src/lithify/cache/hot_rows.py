@@ -29,6 +29,7 @@ import pyarrow.compute as pc
 from lithify.cache.key_search import NOWHERE, BlockKeys, Positions, Wanted
 from lithify.cache.strings import as_views, is_encoded, plain, plain_array
 from lithify.core.arrow_rows import lookup
+from lithify.core.distinct import distinct
 from lithify.core.names import RESERVED_PREFIX
 from lithify.core.ops import Overlay
 from lithify.merge.newer import older
@@ -216,7 +217,7 @@ class HotRows:
             _, positions = segment.find(wanted)
             if len(positions):
                 rows = pa.Table.from_batches([plain_views(segment.block.batch)])
-                found.append(plain(rows.take(pa.array(np.unique(positions)))))
+                found.append(plain(rows.take(pa.array(distinct(positions)))))
         return pa.concat_tables(found)
 
     # -- changing

@@ -140,7 +140,7 @@ def _keys_of(given: pa.Table, by: Mapping[str, str], schema: TableSchema) -> pa.
     columns = schema.select(schema.key)
     found = pa.table([given.column(by[name]) for name in schema.key], names=list(schema.key))
     for here, there in zip(found.schema, columns, strict=True):
-        fits = here.type == there.type or (pa.types.is_integer(here.type) and there.type == pa.int64())
+        fits = here.type == there.type or (pa.types.is_integer(here.type) and pa.types.is_integer(there.type))
         if not fits or pa.types.is_floating(there.type):
             return None
     try:

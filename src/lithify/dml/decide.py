@@ -3,7 +3,7 @@
 | statement     | its rows                                                     | refused                               |
 |---------------|--------------------------------------------------------------|---------------------------------------|
 | INSERT        | those of its query                                           | keys that are there, or come twice    |
-| … ON CONFLICT | new ones; those that are there are left, or rewritten        | keys that come twice, with DO UPDATE  |
+| … ON CONFLICT | new ones; those that are there are left, or updated          | keys that come twice, with DO UPDATE  |
 | UPDATE        | those that its WHERE holds for: what is set of few, or whole | a row that two rows of FROM want      |
 | DELETE        | the keys that its WHERE holds for                            |                                       |
 | MERGE         | source and target matched once; then one query for each WHEN | a row that two source rows change     |
@@ -32,7 +32,7 @@ from lithify.dml.assign import assigned, first_double, keys_assigned, lines_assi
 from lithify.dml.attempt import Attempt
 from lithify.dml.keyless import delete_rows, update_rows
 from lithify.merge.pending import can_stay_open
-from lithify.sql.statements.model import EXCLUDED, Delete, Insert, Merge, Update, When, Writing, defaulted
+from lithify.sql.statements.model import EXCLUDED, Delete, Insert, Merge, OnConflict, Update, When, Writing, defaulted
 from lithify.sql.statements.named_keys import named_keys
 from lithify.write.bulk import Produce
 
@@ -67,8 +67,6 @@ def decide(statement: Writing, attempt: Attempt) -> Effect:
             return _merge(statement, attempt)
 
 
-_BOUNDS = {width: (-(2 ** (width - 1)), 2 ** (width - 1) - 1) for width in (8, 16, 32, 64)}
-
 # -- INSERT
 
 
@@ -86,22 +84,37 @@ def _insert(statement: Insert, attempt: Attempt) -> Effect:
         rows = _first_of_each(rows, key)
     elif (twice := first_double(rows, key)) is not None:
         raise checks.given_twice(name, twice)
-    rewritten = conflict is not None and conflict.assignments is not None
-    there = attempt.found(rows.select(key), dict(zip(key, key, strict=True)), schema.names if rewritten else key)
+    alone = rows.num_rows <= LINES_MAX and can_stay_open(schema)
+    read = key if conflict is None else _read_of_conflicts(conflict, schema, alone=alone)
+    there = attempt.found(rows.select(key), dict(zip(key, key, strict=True)), read)
     if there.num_rows and conflict is None:
         raise checks.there_already(name, there.select(key))
     new = anti_join(rows, there, key)
-    changed = schema.columns.empty_table()
-    if there.num_rows and conflict is not None and conflict.assignments is not None:
-        attempt.check_read()
-        again = anti_join(rows, new, key)
-        excluded = again.rename_columns([EXCLUDED + column for column in again.column_names])
-        query = texts.conflicts(
-            statement.target, schema, conflict.assignments, conflict.where, [EXCLUDED + column for column in key]
-        )
-        asked = attempt.ask(query, given=excluded, found=there)
-        changed = assigned(asked, schema.names, schema, defaulted(conflict.assignments))
+    if not there.num_rows or conflict is None or conflict.assignments is None:
+        return Effect(written(schema, [new], None), inserted=new.num_rows)
+    attempt.check_read()
+    again = anti_join(rows, new, key)
+    excluded = again.rename_columns([EXCLUDED + column for column in again.column_names])
+    names = texts.given_by(schema, conflict.assignments) if alone else schema.names
+    equal = [EXCLUDED + column for column in key]
+    query = texts.conflicts(statement.target, schema, names, conflict.assignments, conflict.where, equal)
+    asked, defaults = attempt.ask(query, given=excluded, found=there), defaulted(conflict.assignments)
+    if alone:
+        lines = lines_assigned(asked, names, schema, defaults)
+        parts = written(schema, [new], None)
+        if lines.num_rows:
+            parts[Op.UPDATE] = lines
+        return Effect(parts, inserted=new.num_rows, updated=lines.num_rows)
+    changed = assigned(asked, names, schema, defaults)
     return Effect(written(schema, [new, changed], None), inserted=new.num_rows, updated=changed.num_rows)
+
+
+def _read_of_conflicts(conflict: OnConflict, schema: TableSchema, *, alone: bool) -> Sequence[str]:
+    """The columns of rows that are there which say what becomes of them."""
+    if conflict.assignments is None:
+        return schema.key
+    said = [conflict.where or "", *(item.text for item in conflict.assignments)]
+    return columns_in(said, schema) if alone else schema.names
 
 
 def _first_of_each(rows: pa.Table, key: list[str]) -> pa.Table:
@@ -157,19 +170,15 @@ def _looked_up(statement: _Changing, attempt: Attempt, said: list[str] | None) -
     tell which columns are needed (None: all are).
     """
     schema = attempt.schema
-    column = schema.columns.field(schema.key[0])
-    if statement.where is None or statement.source or len(schema.key) > 1 or not pa.types.is_integer(column.type):
+    if statement.where is None or statement.source:
         return statement, {}
-    named = named_keys(statement.where, column.name, statement.target.called)
-    if named is None or len(named.values) > LINES_MAX:
+    named = named_keys(statement.where, schema.select(schema.key), statement.target.called, LINES_MAX)
+    if named is None:
         return statement, {}
     attempt.check_read()
     attempt.reads_target = True
-    least, most = _BOUNDS[column.type.bit_width]
-    values = {value for value in named.values if least <= value <= most}
-    keys = pa.table([pa.array(sorted(values), column.type)], schema=schema.select(schema.key))
     columns = schema.names if said is None else columns_in(tuple(itertools.chain(said, (named.rest or "",))), schema)
-    found = attempt.found(keys, {column.name: column.name}, columns)
+    found = attempt.found(named.keys, {name: name for name in schema.key}, columns)
     return replace(statement, where=named.rest), {"found": found}
 
 

@@ -171,9 +171,8 @@ class SparkAttempt:
         if conflict.assignments is None:
             return self._weighed_effect(new)
         excluded = renamed(given, schema.names, EXCLUDED)
-        query = texts.conflicts(
-            statement.target, schema, conflict.assignments, conflict.where, [EXCLUDED + column for column in key]
-        )
+        equal = [EXCLUDED + column for column in key]
+        query = texts.conflicts(statement.target, schema, schema.names, conflict.assignments, conflict.where, equal)
         changed = self.frame(query, given=excluded, found=among(there, given, key))
         whole = partial(assigned, columns=schema.names, schema=schema, defaults=defaulted(conflict.assignments))
         return self._weighed_effect(together([new, effect_of(changed, UPDATE, schema, whole)]))

@@ -62,19 +62,20 @@ def delete(statement: Delete, columns: Sequence[str], *, found: bool = False) ->
 def conflicts(
     target: Target,
     schema: TableSchema,
+    names: Sequence[str],
     assignments: Sequence[Assignment],
     condition: str | None,
     excluded: Sequence[str],
 ) -> str:
-    """Rows that are there and come again, as DO UPDATE has them. `excluded`: the names that the key has among the rows
-    that come.
+    """These columns of rows that are there and come again, as DO UPDATE has them. `excluded`: the names that the key
+    has among the rows that come.
     """
     same = " AND ".join(
         f'{target.ref}.{quoted(name)} = "excluded".{quoted(other)}'
         for name, other in zip(schema.key, excluded, strict=True)
     )
     tables = f"{_there(target)} JOIN {given(GIVEN, 'excluded')} ON {same}"
-    return f"SELECT {written(target, schema.names, assignments)} FROM {tables}{where(condition)}"
+    return f"SELECT {written(target, names, assignments)} FROM {tables}{where(condition)}"
 
 
 def source(statement: Merge) -> str:

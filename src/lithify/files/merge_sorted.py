@@ -17,13 +17,13 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lithify.core.arrow_rows import sort_by
 from lithify.core.column_types import Family, type_of
+from lithify.core.distinct import distinct
 from lithify.errors import Corruption
 from lithify.files.addresses import path_of
 from lithify.files.examine import check_foreign
@@ -350,7 +350,7 @@ class _Writers:
             yield 0, table
             return
         numbers = pc.fill_null(times.cast(pa.int64()), -1).to_numpy() // length_us
-        windows = np.unique(numbers)
+        windows = distinct(numbers)
         for window in windows:
             yield int(window), table if len(windows) == 1 else table.filter(pa.array(numbers == window))
 

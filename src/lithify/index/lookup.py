@@ -21,13 +21,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lithify.core.column_types import Family, type_of
-from lithify.core.predicates import UNKNOWN, Predicate, columns_of
+from lithify.core.predicates import UNKNOWN, In, Predicate, both, columns_of
 from lithify.core.read_plan import FooterPart, GroupEntry, PruningReport, Source
 from lithify.core.schema import TableSchema
 from lithify.core.snapshot import DataFile
 from lithify.errors import Corruption
 from lithify.index.block import Block
 from lithify.index.bloom import Blooms
+from lithify.index.dense import DenseRanges
 from lithify.index.format import OF_NO_COLUMN, Array
 from lithify.index.prune import equalities, may_hold_keys, may_match, may_match_constants, may_match_each
 from lithify.index.reader import View
@@ -36,6 +37,7 @@ from lithify.index.stats import ABSENT, NULLS_KNOWN, ColumnStats, Kind
 # So many bytes may be read into memory at once: then it is worth knowing the size of every file that is left.
 SIZED_BYTES_MAX = 256 * 2**20
 SIZED_FILES_MAX = 10_000
+BLOOM_KEYS_MAX = 16
 
 Indices = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -95,6 +97,7 @@ class Coverage:
         """
         self.files, self._check = files, check
         self.token: tuple[int, ...] = ()
+        self._dense: dict[str, DenseRanges] = {}
         self._parts = [
             _Part(block, positions, files, schema)
             for (block, _), positions in zip(blocks, _join(files, blocks), strict=True)
@@ -200,10 +203,23 @@ class Coverage:
         return found
 
     def holding(self, keys: pa.Table) -> dict[str, Source]:
-        """Of the files that are known and can hold one of the keys, by path: with the row groups that can."""
+        """Of the files that are known and can hold one of the keys, by path: with the row groups that can. Of few keys
+        bloom filters are asked as well.
+        """
         self._check()
         left = [_Left.of(part, part.groups_with(keys), None) for part in self._parts]
+        if keys.num_rows <= BLOOM_KEYS_MAX:
+            left = [some.asked_blooms(_named(keys), self.files) for some in left]
         return {source.path: source for some in left for _, source in some.sources(self.files, sized=True)}
+
+    def holds(self, keys: pa.ChunkedArray, column: str) -> Flags:
+        """Per key of a unique column that is counted: whether it is there for sure."""
+        self._check()
+        if column not in self._dense:
+            self._dense[column] = DenseRanges(self.stats_parts(column))
+        plain = pa.int32() if keys.type.bit_width == 32 else pa.int64()
+        numbers = keys if pa.types.is_integer(keys.type) else keys.cast(plain)
+        return self._dense[column].hold(numbers.to_numpy().astype(np.int64, copy=False))
 
     def tells(self, columns: Sequence[str]) -> bool:
         """Whether it has ranges of these columns, wherever it has entries."""
@@ -221,6 +237,16 @@ class Coverage:
         """Of each block: the row groups that are in the snapshot, and what is known of a column in all of them."""
         self._check()
         return [(part.inside, part.stats_of(column)) for part in self._parts]
+
+
+def _named(keys: pa.Table) -> Predicate:
+    """What a row must have of them. No filter knows of nulls."""
+    if any(column.null_count for column in keys.columns):
+        return UNKNOWN
+    try:
+        return equalities(both(In(name, tuple(keys.column(name).to_pylist())) for name in keys.column_names))
+    except (ValueError, OverflowError):  # a moment beyond Python's calendar
+        return UNKNOWN
 
 
 def _join(files: Files, blocks: Sequence[tuple[Block, Flags | None]]) -> list[Indices]:

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lithify.core.distinct import distinct
 from lithify.index.stats import KEY_BYTES, WIDE_DECIMAL_BYTES, Kind, bytes_key, wide_decimal_bytes
 
 EPOCH = datetime(1970, 1, 1)
@@ -179,7 +180,7 @@ def _numbers(keys: NDArray[Any]) -> SortedKeys:
 
 
 def _distinct(values: pa.ChunkedArray) -> SortedKeys:
-    return _numbers(np.unique(values.to_numpy()))
+    return _numbers(distinct(values.to_numpy()))
 
 
 def _distinct_bytes(values: pa.ChunkedArray) -> SortedKeys:

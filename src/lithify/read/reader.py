@@ -29,6 +29,7 @@ from lithify.core.read_plan import PlannedTable, ReadPlan, Source, source_of
 from lithify.core.rows import keys_of
 from lithify.core.schema import TableSchema
 from lithify.core.snapshot import DataFile, Snapshot
+from lithify.delta.changes import BASE_PATH
 from lithify.errors import Corruption
 from lithify.files.local_files import bring, bring_soon
 from lithify.files.parquet import read
@@ -128,11 +129,32 @@ class Reader:
         found = [source for wanted in keys for _, source in self._touched(made.base, made.beside, snapshot, wanted)]
         left = {source.path: source for source in found}
         if len(keys) == 1 and left:
-            left |= {path: source for path, source in self._groups(made.base, keys[0]).items() if path in left}
+            left = self._narrowed(left, made.base, keys[0])
         clean, touched = (
             tuple(left[source.path] for source in part if source.path in left) for part in (plan.clean, plan.touched)
         )
         return replace(plan, clean=clean, touched=touched)
+
+    def knows_keys(self, schema: TableSchema) -> bool:
+        """Whether the index alone may tell that base has a row with a key. Not of an adopted base: others may have
+        written a key twice into that.
+        """
+        counted = len(schema.key) == 1 and type_of(schema.columns.field(schema.key[0]).type).is_counted
+        return counted and BASE_PATH not in schema.settings
+
+    def surely_there(self, snapshot: Snapshot, keys: pa.Table) -> Flags:
+        """Per key of a table of that kind: whether it tells that."""
+        made = self._made(snapshot)
+        none: Flags = np.zeros(keys.num_rows, np.bool_)
+        if keys.column(0).null_count or made.plan.overlay is None:
+            return none
+        index, base = self._handles.base_index, made.base
+        try:
+            return self._coverage(index, base, snapshot).holds(keys.column(0), keys.column_names[0])
+        except Corruption as error:
+            index.set_aside(error)
+            base.coverage = None
+            return none
 
     def _pruned(
         self, snapshot: Snapshot, predicate: Predicate | None, columns: Sequence[str] | None = None
@@ -395,14 +417,20 @@ class Reader:
             holding[[number for number in coverage.unknown if part.sources[number][0].path not in paths]] = False
         return holding
 
-    def _groups(self, part: BasePart, keys: pa.Table) -> dict[str, Source]:
-        """Files with the row groups that can hold one of the keys, as far as the index has told of them."""
+    def _narrowed(self, found: dict[str, Source], part: BasePart, keys: pa.Table) -> dict[str, Source]:
+        """Files, by path, with the row groups that can hold one of the keys, as far as the index tells of them."""
+        if (coverage := part.coverage) is None:
+            return found
         try:
-            return {} if part.coverage is None else part.coverage.holding(keys)
+            holding = coverage.holding(keys)
         except Corruption as error:
             self._handles.base_index.set_aside(error)
             part.coverage = None
-            return {}
+            return found
+        unknown = {part.sources[number][1].path for number in coverage.unknown}
+        # Files beside base are told by their seq.
+        left = {path for path, source in found.items() if path in holding or source.seq or path in unknown}
+        return {path: holding.get(path, source) for path, source in found.items() if path in left}
 
     def base_sources(self, snapshot: Snapshot) -> tuple[tuple[DataFile, Source], ...]:
         return self._base_part(snapshot).sources
@@ -418,14 +446,14 @@ class Reader:
 
     def get(self, snapshot: Snapshot, key: Any) -> pa.Table | None:
         """The row with this key, all columns."""
-        found = self._row(snapshot, key)
+        found = self.row(snapshot, keys_of([key], snapshot.schema))
         if found is not None and (cutoff := snapshot.cutoff) is not None:
             found = cutoff.standing(found)
         return found.select(snapshot.schema.names) if found is not None and found.num_rows else None
 
-    def _row(self, snapshot: Snapshot, key: Any) -> pa.Table | None:
+    def row(self, snapshot: Snapshot, wanted: pa.Table) -> pa.Table | None:
+        """The row with this key, a table of one line, whether it has expired or not."""
         schema = snapshot.schema
-        wanted = keys_of([key], schema)
         if (hot := self._handles.runtime.hot.rows(self, snapshot, None)) is not None:
             return hot.row(wanted, schema.key)
         made, line = self._made(snapshot), None

@@ -414,12 +414,14 @@ class ServingEngine:
         self.answers.clear()
         self._analyses.forget()
         self.footers.forget()
+        self.key_queries.forget()
         self.processes.let_go()
 
     def close(self) -> None:
         self.processes.close()
         self.answers.clear()
         self.footers.forget()
+        self.key_queries.forget()
         self._contexts.close()
 
 

@@ -32,6 +32,10 @@ class KeyQueries:
     def __init__(self, contexts: Contexts, found: KeyRows) -> None:
         self._contexts, self._found = contexts, found
 
+    def forget(self) -> None:
+        """Of what is kept for the next time."""
+        self._found.forget()
+
     def columns_of(self, schema: pa.Schema, where: str, *, tame: bool = True) -> list[str]:
         """The columns a condition reads: those without which it cannot be planned."""
         (check_cheap_condition if tame else check_condition)(where)
@@ -82,9 +86,12 @@ class KeyQueries:
             found = list(_equal(session.ctx, columns.names, [keys]))
         return pa.concat_tables([inside.empty_table(), *(part.cast(inside) for part in found)]).cast(columns)
 
-    def matching(self, plan: ReadPlan, keys: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:
+    def matching(
+        self, plan: ReadPlan, keys: Sequence[pa.Table], columns: Sequence[str], there: pa.Table | None = None
+    ) -> pa.Table:
         """Rows of a plan that are equal to a line of one of `keys` in all its columns; nulls compare equal. A table of
-        keys with no columns is equal to every row.
+        keys with no columns is equal to every row. `there`: more rows, which are known to stand in base and are
+        not looked for there.
         """
         overlay = plan.overlay
         names = list(dict.fromkeys([*columns, *(name for wanted in keys for name in wanted.column_names), *plan.by]))
@@ -107,6 +114,9 @@ class KeyQueries:
                 parts += [found.cast(inside) for found in _equal(session.ctx, names, keys)]
         if overlay is None:
             return pa.concat_tables(parts).select(list(columns))
+        if there is not None:
+            parts.append(there.select(names).cast(inside))
+            keys = [*keys, there]
         parts = [standing(pa.concat_tables(parts), overlay.hidden, plan.by)]
         shown = overlay.rows.select(names).cast(inside)
         met = np.zeros(shown.num_rows, np.bool_)

@@ -120,6 +120,15 @@ def write_changed(table: TableAccess, write: Write, parts: Mapping[Op, pa.Table]
 
 
 def rows_with_keys(reader: Reader, snapshot: Snapshot, keys: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """The rows of a snapshot that have one of the keys."""
+    """The rows of a snapshot that have one of the keys. Where nothing but the key is wanted, no file is read of those
+    that the index knows to be there. A single key is looked for page by page.
+    """
+    schema, there = snapshot.schema, None
+    if set(columns) <= set(schema.key) and reader.knows_keys(schema):
+        known = reader.surely_there(snapshot, keys)
+        there, keys = keys.filter(pa.array(known)), keys.filter(pa.array(~known))
+    elif schema.keyed and keys.num_rows == 1:
+        row = reader.row(snapshot, keys)
+        return schema.select(columns).empty_table() if row is None else row.select(list(columns))
     plan = reader.plan_for(snapshot, [keys], columns)
-    return reader.handles.runtime.serving.key_queries.matching(plan, [keys], columns)
+    return reader.handles.runtime.serving.key_queries.matching(plan, [keys], columns, there)

@@ -21,7 +21,7 @@ from lithify.core.sql_text import without_comments, words_of
 from lithify.errors import InvalidRequest
 from lithify.sql.guard import DEPTH_MAX, LENGTH_MAX, depth_of
 from lithify.sql.statements.ddl_grammar import DdlParser
-from lithify.sql.statements.long_lists import without_long_lists
+from lithify.sql.statements.long_lists import Shortened, shortened
 from lithify.sql.statements.model import (
     Delete,
     Insert,
@@ -44,7 +44,8 @@ def parse(text: str) -> Statement:
             f"the statement is longer than {LENGTH_MAX // 2**10} KiB: INSERT … SELECT from a table, or write the rows "
             "with upsert or append"
         )
-    words = words_of(text)
+    short = shortened(text)
+    words = words_of(short.text)
     if words.odd:
         raise InvalidRequest(
             "the statement is not accepted: write text as '…' with '' for a quote, and names as \"…\"; no back-quotes, "
@@ -53,7 +54,7 @@ def parse(text: str) -> Statement:
     if depth_of(words) > DEPTH_MAX:
         raise too_deep()
     try:
-        return _Parser(dialect=_DIALECT, error_level=ErrorLevel.IMMEDIATE).whole(text)
+        return _Parser(dialect=_DIALECT, error_level=ErrorLevel.IMMEDIATE).of(short)
     except RecursionError:
         raise too_deep() from None
     except SqlglotError as error:
@@ -68,14 +69,16 @@ def too_deep() -> InvalidRequest:
 
 
 class _Parser(DdlParser):
-    def whole(self, text: str) -> Statement:
-        tokens = list(_DIALECT.tokenize(without_long_lists(without_comments(text))))
+    def of(self, text: Shortened) -> Statement:
+        tokens = list(_DIALECT.tokenize(without_comments(text.text)))
+        for token in tokens:
+            token.start, token.end = text.place(token.start), text.place(token.end)
         while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
             tokens.pop()
         if any(token.token_type is TokenType.SEMICOLON for token in tokens):
             raise InvalidRequest("one statement at a time: there is something after the semicolon")
         self.reset()
-        self.sql, self._chunks = text, [tokens]
+        self.sql, self._chunks = text.whole, [tokens]
         self._advance_chunk()
         statement = self.statement()
         if self._curr:
