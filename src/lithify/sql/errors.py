@@ -35,13 +35,21 @@ def translated_errors(catalog: EmptyCatalog | None = None, sources: Sequence[Sou
         raise _translated(error, files, catalog.plan_text if catalog is not None else "") from error
 
 
-_EXHAUSTED = ("Resources exhausted", "Not enough memory")
+# The last one: a nested loop that was to go on from disk, and read nothing a second time.
+_EXHAUSTED = ("Resources exhausted", "Not enough memory", "no data to spill")
 _MISSING = re.compile(r"table '([^']*)' not found")
 
 
 def is_exhausted(error: BaseException) -> bool:
     """Whether the engine has met the limit of its memory."""
     return any(sign in str(error) for sign in _EXHAUSTED)
+
+
+def out_of_memory() -> LimitExceeded:
+    return LimitExceeded(
+        "the query needs more memory than it is given (query_memory_bytes_max): ask for less, or raise the limit",
+        limit="memory",
+    )
 
 
 def _translated(error: BaseException, files: Sequence[Source], plan_text: str) -> LithifyError:
@@ -65,10 +73,7 @@ def _translated(error: BaseException, files: Sequence[Source], plan_text: str) -
     if any(sign in first for sign in reading) and (damage := _damage(files, first)) is not None:
         return damage
     if is_exhausted(error):
-        return LimitExceeded(
-            "the query needs more memory than it is given (query_memory_bytes_max): ask for less, or raise the limit",
-            limit="memory",
-        )
+        return out_of_memory()
     planning = (
         "SQL error",
         "Error during planning",

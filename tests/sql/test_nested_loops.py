@@ -1,0 +1,89 @@
+"""Joins with no equality: whatever memory there is, the answer is right or the query is refused."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from lithify import Lake, LimitExceeded
+from lithify.settings import load_settings
+from support.folders import memory_folder
+
+ROWS = 4_000
+QUERIES = {
+    "inner": "select count(*) from shop.orders a join shop.orders b on a.id < b.id",
+    "left": "select count(*), count(b.id) from shop.orders a left join shop.orders b on a.id < b.id and b.id < a.id + 2",
+    "right": "select count(*), count(a.id) from shop.orders a right join shop.orders b on a.id < b.id and b.id < a.id + 2",
+    "full": "select count(*), count(b.id) from shop.orders a full join shop.orders b on a.id < b.id and b.id < a.id + 2",
+    "no condition": "select count(*) from shop.orders a left join shop.orders b on true where a.id < 30",
+    "semi": "select count(*) from shop.orders a where exists "
+    "(select 1 from shop.orders b where a.id < b.id and b.id < a.id + 3)",
+    "anti": "select count(*) from shop.orders a where not exists "
+    "(select 1 from shop.orders b where a.id < b.id and b.id < a.id + 3)",
+}
+
+
+@pytest.fixture(scope="module")
+def table() -> pa.Table:
+    """So wide that it is scanned from its files, and not read into memory before."""
+    texts = [os.urandom(700).hex() for _ in range(ROWS)]
+    return pa.table({"id": range(ROWS), "part": [n % 10 for n in range(ROWS)], "text": texts})
+
+
+@pytest.fixture(scope="module")
+def lake(table: pa.Table) -> Iterator[Lake]:
+    settings = load_settings(cache_bytes_max=0)
+    with memory_folder() as path, Lake(path / "lake", settings=settings) as lake:
+        orders = lake.create_table("shop.orders", table.schema, key="id", partition_by="part")
+        orders.append(table)
+        assert orders.fold().files_written == 10  # type: ignore[union-attr]
+        yield lake
+
+
+def expected(table: pa.Table, query: str) -> list[object]:
+    with duckdb.connect() as connection:
+        connection.register("orders", table)
+        (row,) = connection.execute(query.replace("shop.orders", "orders")).fetchall()
+    return list(row)
+
+
+@pytest.mark.parametrize("memory_bytes_max", [2**14, 2**15, 2**16, 3 * 2**15])
+@pytest.mark.parametrize("kind", QUERIES)
+def test_little_memory_does_not_change_an_answer(lake: Lake, table: pa.Table, kind: str, memory_bytes_max: int) -> None:
+    try:
+        found = lake.query(QUERIES[kind], memory_bytes_max=memory_bytes_max).rows
+    except LimitExceeded as error:
+        assert error.details["limit"] == "memory"
+    else:
+        assert list(found.to_pylist()[0].values()) == expected(table, QUERIES[kind])
+
+
+@pytest.mark.parametrize("kind", QUERIES)
+def test_with_enough_memory_there_is_an_answer(lake: Lake, table: pa.Table, kind: str) -> None:
+    assert list(lake.sql(QUERIES[kind]).to_pylist()[0].values()) == expected(table, QUERIES[kind])
+
+
+def test_a_statement_deletes_no_row_for_want_of_memory(lake: Lake, table: pa.Table) -> None:
+    settings = load_settings(cache_bytes_max=0, query_memory_bytes_max=2**20)
+    statement = (
+        "delete from shop.orders a where not exists "
+        "(select 1 from shop.orders b where a.id <= b.id and length(b.text) > 1 and length(a.text) > 1)"
+    )
+    with Lake(lake.path, settings=settings) as other:
+        try:
+            done = other.execute(statement, dry_run=True)
+        except LimitExceeded as error:
+            assert error.details["limit"] == "memory"
+        else:
+            assert done.deleted == 0
+
+
+def test_what_else_needs_room_in_such_a_query_still_spills(lake: Lake) -> None:
+    shuffled = "select row_number() over (order by value * 7919 % 1000003, value) n from range(1000000)"
+    few = "select count(*) from shop.orders a join shop.orders b on a.id < b.id and a.id < 3 and b.id < 9"
+    rows = lake.query(f"select max(n) n from ({shuffled}) where n > ({few})", memory_bytes_max=16 * 2**20).rows
+    assert rows.to_pylist() == [{"n": 1_000_000}]
