@@ -116,13 +116,20 @@ def json_types(blocks: Iterator[bytes], label: str) -> pa.Schema:
 
 def _types(rows: Sequence[Any], label: str) -> pa.Schema:
     objects = [row for row in rows if isinstance(row, dict)]
-    names = dict.fromkeys(name for row in objects for name in row)
+    return pa.schema(
+        [(name, _type(objects, name, label)) for name in dict.fromkeys(name for row in objects for name in row)]
+    )
+
+
+def _type(rows: Sequence[dict[str, Any]], name: str, label: str) -> pa.DataType:
     try:
-        return pa.schema([(name, pa.array([row.get(name) for row in objects]).type) for name in names])
+        return pa.array([row.get(name) for row in rows]).type
     except (pa.ArrowException, OverflowError, UnicodeError) as error:
+        types = f"values of several types ({str(error).splitlines()[0]})"
+        what = "numbers that do not fit int64" if isinstance(error, OverflowError) else types
         raise InvalidRequest(
-            f"{label}: a column holds values of several types ({str(error).splitlines()[0]}): create the table with "
-            "the columns that you want"
+            f"{label}: column {name!r} holds {what}: create the table with the columns that you want, or name them "
+            "(--column)"
         ) from error
 
 
