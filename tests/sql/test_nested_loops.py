@@ -74,17 +74,6 @@ def test_with_enough_memory_there_is_an_answer(lake: Lake, table: pa.Table, kind
     assert list(lake.sql(QUERIES[kind]).to_pylist()[0].values()) == expected(table, QUERIES[kind])
 
 
-def test_a_statement_deletes_no_row_for_want_of_memory(lake: Lake, table: pa.Table) -> None:
-    settings = load_settings(cache_bytes_max=0, query_memory_bytes_max=2**20)
-    statement = (
-        "delete from shop.orders a where not exists "
-        "(select 1 from shop.orders b where a.id <= b.id and length(b.text) > 1 and length(a.text) > 1)"
-    )
-    with Lake(lake.path, settings=settings) as other:
-        done = answered(lambda: other.execute(statement, dry_run=True))
-    assert done is None or done.deleted == 0
-
-
 def test_what_else_needs_room_in_such_a_query_still_spills(lake: Lake) -> None:
     shuffled = "select row_number() over (order by value * 7919 % 1000003, value) n from range(1000000)"
     few = "select count(*) from shop.orders a join shop.orders b on a.id < b.id and a.id < 3 and b.id < 9"

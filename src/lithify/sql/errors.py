@@ -15,7 +15,7 @@ from lithify.files.addresses import is_remote
 from lithify.files.local_files import forget
 from lithify.files.open_parquet import corrupt, open_file
 from lithify.files.read_proof import Damaged, check_whole
-from lithify.sql.empty_catalog import EmptyCatalog
+from lithify.sql.empty_catalog import NAMESPACE, EmptyCatalog
 from lithify.sql.far_times import converted
 
 
@@ -116,6 +116,10 @@ _MORE = re.compile(r"error: |Valid fields are |Did you mean ")
 SAID_MAX = 600
 
 
+# A condition of `delete_where` or `to_arrow` stands in a query of our own, over a table of this name.
+_OF_A_CONDITION = f"{NAMESPACE}.t."
+
+
 def _said(text: str) -> str:
     """The sentences that say what is wrong: of each cause the first line, and what is added below it."""
     causes = [cause.splitlines() for cause in text.split("\ncaused by\n") if cause.strip()]
@@ -123,7 +127,7 @@ def _said(text: str) -> str:
     for first, *below in (lines for lines in causes if not _RULE.match(lines[0])):
         more = [line.strip().removeprefix("error: ") for line in below if _MORE.match(line.strip())]
         sentences.append(" ".join([first.removesuffix("Syntax(").strip(), *more]))
-    said = ": ".join(sentences)
+    said = ": ".join(sentences).replace(_OF_A_CONDITION, "")
     return said if len(said) <= SAID_MAX else f"{said[: SAID_MAX - 3]}..."
 
 
