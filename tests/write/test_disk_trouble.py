@@ -15,6 +15,7 @@ import pytest
 
 from lithify import CommitUnknown, Lake, Unavailable
 from lithify.files.local import LocalStorage
+from lithify.files.os_errors import translated
 from support import children, trouble
 from support.effort import staged, thinned
 from support.faults import FaultyStore, RecordingStore, disk_full, no_permission, os_failure
@@ -66,7 +67,8 @@ def test_a_table_is_dropped_on_a_full_disk_that_its_index_leaves_room_on(lake: L
 
     def full_beside_an_index() -> None:
         if (folder / "index").exists():
-            disk_full()
+            with translated(folder):
+                disk_full()
 
     with Lake(lake.path, store=FaultyStore("log.swap", full_beside_an_index, times=None)) as broken:
         broken.drop_table("a.t")
@@ -88,7 +90,8 @@ class _Cramped(LocalStorage):
 
     def append(self, path: PurePath, data: bytes) -> int:
         super().append(path, b"")
-        disk_full()
+        with translated(path):
+            disk_full()
         raise AssertionError
 
 
