@@ -46,7 +46,7 @@ const CHANGES = { add: "Add a column", rename: "Rename a column", widen: "Give a
 /** Buttons for what a token may change: the change is tried first, and asked for once it is known what it does. */
 export function ColumnWork({ table, name, onDone }) {
   const [change, setChange] = useState(null);
-  return html`<div class="row body">${Object.entries(CHANGES).map(([kind, said]) => html`<button onClick=${() => setChange(kind)}>${said.split(" ")[0]} …</button>`)}</div>
+  return html`<div class="row">${Object.entries(CHANGES).map(([kind, said]) => html`<button onClick=${() => setChange(kind)}>${said.split(" ")[0]} …</button>`)}</div>
     ${change && html`<${ChangeColumn} key=${change} change=${change} table=${table} name=${name} onDone=${onDone} onClose=${() => setChange(null)} />`}`;
 }
 
