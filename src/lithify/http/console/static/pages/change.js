@@ -41,7 +41,7 @@ function ChangeOption({ name, option, onDone, onClose }) {
 
 // -- columns
 
-const CHANGES = { add: "Add a column", rename: "Rename a column", widen: "Give a column a wider type", drop: "Drop a column" };
+const CHANGES = { add: "Add a column", rename: "Rename a column", widen: "Widen the type of a column", drop: "Drop a column" };
 
 /** Buttons for what a token may change: the change is tried first, and asked for once it is known what it does. */
 export function ColumnWork({ table, name, onDone }) {
