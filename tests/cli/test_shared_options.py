@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -271,6 +272,24 @@ def test_interrupt(cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = cli("tables")
     assert answer.code == 130
     assert len(answer.err.strip().splitlines()) == 1
+
+
+def test_an_interrupt_before_the_command_is_there_ends_the_process_and_says_nothing(tmp_path: Path) -> None:
+    """Whatever is imported: here it is the command line itself that takes its time."""
+    (tmp_path / "typer.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(60)\n")
+    path = os.pathsep.join([str(tmp_path), str(Path(lithify.cli.__file__).parents[2])])
+    with subprocess.Popen(
+        [sys.executable, "-m", "lithify.cli", "tables"],
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "importing\n"
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=60) == ("", "")
+    assert process.returncode == -signal.SIGINT
 
 
 @pytest.mark.slow

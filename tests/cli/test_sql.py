@@ -30,6 +30,13 @@ def test_sql_as_json(orders: Run) -> None:
     assert answer["rows"][0] == {"id": 1, "amount": "1.50"}
 
 
+def test_a_statement_about_a_table_counts_no_rows(cli: Run) -> None:
+    assert "create table a.b: done" in cli("sql", "create table a.b (id bigint primary key)").out
+    assert "alter table a.b: done" in cli("sql", "alter table a.b add column note string").out
+    assert "create table on a.c: 1 row inserted, seq 1" in cli("sql", "create table a.c as select 1 as id").out
+    assert "drop table a.b: done" in cli("sql", "drop table a.b").out
+
+
 def test_sql_from_stdin(orders: Run) -> None:
     assert orders("sql", "-", "--json", stdin=SELECT).json["row_count"] == 3
 

@@ -6,6 +6,8 @@ import dataclasses
 import datetime as dt
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -227,6 +229,27 @@ def test_a_lake_looks_after_itself_once_it_was_told_to(folder: Path) -> None:
 
         assert folded.wait(60)
         assert table.stats().pending_files == 0
+
+
+NOBODY_CLOSES_IT = """
+import pyarrow as pa
+from lithify import Lake
+
+lake = Lake({path!r}, create=True)
+for number in range(8):
+    table = lake.create_table(f"a.t{{number}}", pa.schema([("id", pa.int64())]), key="id")
+    table.upsert([{{"id": 1}}])
+lake.start_maintenance()
+"""
+
+
+def test_a_program_that_ends_without_closing_its_lake_ends_maintenance_first(folder: Path) -> None:
+    program = NOBODY_CLOSES_IT.format(path=str(folder / "lake"))
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    with Lake(folder / "lake") as lake:
+        assert lake.running_cycle() is None
+        assert unsettled(lake.path) == []
 
 
 def test_one_cycle_does_what_is_due(folder: Path) -> None:

@@ -31,3 +31,9 @@ def test_what_stops_at_a_row_is_said_to_the_caller_alone(lake: Lake) -> None:
     with pytest.raises(ComputeFailed, match="'name 0'") as failed:
         lake.sql("select cast(name as int) from shop.orders")
     assert "name 0" not in failed.value.public
+
+
+def test_a_condition_is_told_the_columns_by_the_names_that_it_has_for_them(lake: Lake) -> None:
+    with pytest.raises(InvalidRequest, match=r"No field named idd\. Did you mean 'id'") as refused:
+        lake.table("shop.orders").delete_where("idd = 1")
+    assert "main.t" not in refused.value.message

@@ -7,13 +7,15 @@ import os
 import resource
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from lithify import CommitUnknown, Lake, Unavailable
+from lithify.files.local import LocalStorage
+from lithify.files.os_errors import translated
 from support import children, trouble
 from support.effort import staged, thinned
 from support.faults import FaultyStore, RecordingStore, disk_full, no_permission, os_failure
@@ -57,6 +59,40 @@ def test_a_write_that_cannot_be_stored_is_refused(lake: Lake, name: str, action:
     store = FaultyStore("store.write", action, times=None)
     with Lake(lake.path, store=store) as broken, nothing_changes(lake), pytest.raises(Unavailable, match=words):
         OPERATIONS[name](broken)
+
+
+def test_a_table_is_dropped_on_a_full_disk_that_its_index_leaves_room_on(lake: Lake) -> None:
+    folder = lake.path / "a" / "t"
+    assert (folder / "index").is_dir()
+
+    def full_beside_an_index() -> None:
+        if (folder / "index").exists():
+            with translated(folder):
+                disk_full()
+
+    with Lake(lake.path, store=FaultyStore("log.swap", full_beside_an_index, times=None)) as broken:
+        broken.drop_table("a.t")
+    assert lake.tables() == []
+    assert sorted(entry.name for entry in folder.rglob("*.parquet")) == []
+
+
+def test_a_process_that_finds_the_disk_full_leaves_no_file_behind(lake: Lake) -> None:
+    processes = lake.path / "_lithify" / "processes"
+    before = set(processes.iterdir())
+
+    with Lake(lake.path, store=_Cramped()) as broken:
+        assert broken.table("a.t").count() == 2
+    assert set(processes.iterdir()) == before
+
+
+class _Cramped(LocalStorage):
+    """What is appended to comes into being, and stays empty."""
+
+    def append(self, path: PurePath, data: bytes) -> int:
+        super().append(path, b"")
+        with translated(path):
+            disk_full()
+        raise AssertionError
 
 
 @pytest.mark.slow

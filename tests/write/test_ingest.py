@@ -134,6 +134,45 @@ def test_files_without_a_row_say_so(lake: Lake, inbox: Path) -> None:
     assert ids(lake) == []
 
 
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_a_file_with_another_separator_is_told_from_one_with_another_column(
+    lake: Lake, inbox: Path, separator: str
+) -> None:
+    lake.create_table("s.t", SCHEMA, key="id", options=SPARSE)
+    (inbox / "a.csv").write_text(f"id{separator}name\n1{separator}a\n")
+
+    with pytest.raises(InvalidRequest, match=r"a\.csv: its first line is one column, with .* are separated by commas"):
+        lake.ingest("s.t", str(inbox / "a.csv"))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "why"),
+    [
+        ((1, 2**64 - 1), "do not fit int64"),
+        ((1, 2**64 + 1), "do not fit int64"),
+        ((10**30 + 1, 10**30), "do not fit int64"),
+        (([0.5], [10**30 + 1]), "do not fit int64"),
+        (({"a": 0.5}, {"a": 10**30 + 1}), "do not fit int64"),
+        ((2**53 + 1, 0.5), "several types"),
+    ],
+)
+def test_a_column_that_no_type_is_found_for_is_named(
+    lake: Lake, inbox: Path, numbers: tuple[object, object], why: str
+) -> None:
+    (inbox / "a.json").write_text("".join(json.dumps({"id": 1, "amount": number}) + "\n" for number in numbers))
+
+    with pytest.raises(InvalidRequest, match=f"a.json: column 'amount' holds .*{why}"):
+        lake.ingest("s.t", str(inbox / "a.json"), create=True)
+
+
+def test_large_floats_are_floats(lake: Lake, inbox: Path) -> None:
+    (inbox / "a.json").write_text('{"id": 1, "amount": 1e300}\n{"id": 2, "amount": -1.5e19}\n')
+
+    lake.ingest("s.t", str(inbox / "a.json"), create=True)
+
+    assert lake.sql("select amount from s.t order by id").column(0).to_pylist() == [1e300, -1.5e19]
+
+
 @pytest.mark.parametrize("kind", ["csv", "json", "parquet"])
 def test_a_table_is_created_from_what_is_there(lake: Lake, inbox: Path, kind: str) -> None:
     rows = [{"id": 1, "ratio": 1, "ok": True, "zip": "01234"}, {"id": 2, "ratio": 2.5, "ok": False, "zip": "5"}]

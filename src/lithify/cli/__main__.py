@@ -1,6 +1,6 @@
 """`python -m lithify.cli`: the same as the `lithify` command."""
 
-from lithify.cli.main import main
+from lithify.cli.start import main
 
 if __name__ == "__main__":
     main()

@@ -59,6 +59,7 @@ from lithify.cli.command import (
     ServerOption,
 )
 from lithify.cli.output import make_output
+from lithify.cli.start import interrupt_at_once
 from lithify.errors import LithifyError, NotFound
 
 TRACEBACK_VARIABLE = "LITHIFY_TRACEBACK"
@@ -107,6 +108,7 @@ class _Lithify(Group):
             )
             return CRASHED
         if code == INTERRUPTED:
+            interrupt_at_once()
             out.error(
                 "interrupted",
                 "interrupted: what was acknowledged stays; `lithify jobs --history` shows what else was done",

@@ -105,6 +105,8 @@ def _tell(session: Session, done: Executed) -> None:
         if count
     )
     text = f"{done.statement} on {done.table}: {counted or 'no row'}, seq {done.seq}"
+    if not counted and done.statement.endswith(" table"):  # it is about no rows, and may find nothing to do
+        text = f"{done.statement} {done.table}: done"
     if done.dry_run:
         text = f"{done.statement} on {done.table} would be: {counted or 'no row'}; nothing was written"
     if done.replayed:

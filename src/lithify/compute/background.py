@@ -6,11 +6,26 @@ No such thread keeps a process from ending.
 
 from __future__ import annotations
 
+import atexit
 import queue
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from weakref import WeakMethod
+
+
+def before_exit(stop: Callable[[], object]) -> None:
+    """Call this method, if its object is still there, when the program has come to its end: before Python waits for
+    threads, and while pools of threads still take work. `atexit` comes after both, and nothing else is told before.
+    """
+    method = WeakMethod(stop)
+
+    def act() -> None:
+        if (alive := method()) is not None:
+            alive()
+
+    getattr(threading, "_register_atexit", atexit.register)(act)
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from lithify.delta.changes import BASE_PATH, CLAIMED, DROPPED, ChangesLog
 from lithify.delta.commit import commit
 from lithify.delta.folder import LOG_FOLDER, commit_name
 from lithify.delta.remote_log import LOOK_S_MAX, clock_s
-from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound
+from lithify.errors import Conflict, Corruption, InvalidRequest, LithifyError, NotFound, Unavailable
 from lithify.files.addresses import path_of
 from lithify.files.at_once import at_once
 from lithify.files.deciding_file import establish
@@ -44,6 +44,7 @@ from lithify.tables.handles import (
     adopted_folder,
     base_folder,
     checked_table_folder,
+    index_folder,
     not_found,
     table_folder,
 )
@@ -274,7 +275,7 @@ class Catalog:
                 return LogChange(info, properties={DROPPED: "true", **({CLAIMED: ""} if changes.claimed else {})})
 
             # Opened a moment ago, where a look takes a request: if it has moved on since, this loses, and looks.
-            commit(self._runtime, changes.log, f"dropping {name}", mark, look=not self._runtime.store.remote)
+            self._commit_drop(name, changes, mark)
             if cleared:
                 raise not_found(name)
             self._runtime.store.step("drop.changes")
@@ -286,6 +287,22 @@ class Catalog:
                     name,
                     error,
                 )
+
+    def _commit_drop(self, name: TableName, changes: ChangesLog, mark: Callable[[], LogChange | None]) -> None:
+        runtime = self._runtime
+
+        def attempt() -> None:
+            commit(runtime, changes.log, f"dropping {name}", mark, look=not runtime.store.remote)
+
+        try:
+            attempt()
+        except Unavailable as error:
+            index = index_folder(runtime, table_folder(runtime, name), changes.log.id)
+            if runtime.store.remote or not error.details.get("disk_full") or not runtime.store.exists(index):
+                raise
+            # Whoever drops a table on a full disk wants the room. What is derived may go at any time.
+            runtime.store.delete_folder(index)
+            attempt()
 
     def finish_drops(self, problem: Callable[[str], None], there: Collection[str] = ()) -> list[str]:
         """Clear away what interrupted drops have left. What was done is answered; what cannot be done now is told.

@@ -9,7 +9,7 @@ log has forgotten it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import PurePath
 
 from lithify.core.names import TableName
@@ -50,6 +50,10 @@ def clear(
         with contextlib.suppress(NotFound):
             base = opened.log if opened is not None else DeltaLog.open(base_path, store)
             _empty(runtime, base, {**info, "watermark": changes.seq}, {WATERMARK_TXN: changes.seq}, check)
+            if not store.remote:  # on a full disk the next commit needs the room
+                files = _files_of(runtime, base_path)
+                check()
+                _delete(runtime, files)
     elif (owned := _owned_base(runtime, name, base_path)) is not None:
         _give_back(runtime, owned, check)
     own_check = check_own if store.remote else check
@@ -65,8 +69,7 @@ def clear(
     if store.remote:
         at_once(lambda: store.delete_all([*left, *tagged]), lambda: forget_lists(runtime, name))
     else:
-        for path in (*left, *tagged):
-            store.delete_folder(path)
+        _delete(runtime, (*left, *tagged))
     index = index_folder(runtime, folder, changes.log.id)
     (storage_of(index) if store.remote else store).delete_folder(index)
 
@@ -84,11 +87,20 @@ def remains(runtime: Runtime, name: TableName, changes: ChangesLog, base_path: P
 
 def _left(runtime: Runtime, folder: PurePath) -> list[PurePath]:
     """What lies in a table's folder and can go with it: only the logs stay, for the version numbers."""
-    store, own = runtime.store, ("changes", "base")
+    store = runtime.store
     if store.remote:
         return [folder / path for path in store.below(folder) if LOG_FOLDER not in path.split("/")[:2]]
-    data = [folder / log / entry for log in own for entry in store.names(folder / log) if entry != LOG_FOLDER]
+    data = [path for log in ("changes", "base") for path in _files_of(runtime, folder / log)]
     return data + [folder / name for name in ("index", "quarantine") if store.exists(folder / name)]
+
+
+def _files_of(runtime: Runtime, log: PurePath) -> list[PurePath]:
+    return [log / entry for entry in runtime.store.names(log) if entry != LOG_FOLDER]
+
+
+def _delete(runtime: Runtime, paths: Iterable[PurePath]) -> None:
+    for path in paths:
+        runtime.store.delete_folder(path)
 
 
 def _owned_base(runtime: Runtime, name: TableName, base_path: PurePath) -> DeltaLog | None:

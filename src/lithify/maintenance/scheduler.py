@@ -24,6 +24,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.cron import CronTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 
+from lithify.compute.background import before_exit
 from lithify.core.wording import plural
 from lithify.errors import Conflict, InvalidRequest, LithifyError
 from lithify.maintenance.compact_plan import PACK
@@ -121,9 +122,10 @@ class Scheduler:
         )
         self._follow(crons)
         self._scheduler.start()
+        before_exit(self.stop)
 
     def stop(self, grace_s: float = STOP_GRACE_S) -> None:
-        """Start nothing new; let running jobs end, then cancel those that can be."""
+        """Start nothing new; let running jobs end, then cancel those that can be. Also done when the program ends."""
         if self._scheduler is not None and self._scheduler.running:
             self._scheduler.pause()
         self._cycle.stop(grace_s)

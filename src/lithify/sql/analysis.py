@@ -27,6 +27,7 @@ from lithify.sql.hot_views import SCANNED_ROWS_MAX, reads_little, reads_most
 from lithify.sql.in_subqueries import check_in_subqueries
 from lithify.sql.index_answers import answer_of
 from lithify.sql.literals import Constants
+from lithify.sql.nested_loops import has_nested_loops
 from lithify.sql.pin_clock import asks_the_clock, at
 from lithify.sql.pushdown import NOT_READ, ScanRequest, orders_floats, reads_floats, requests
 
@@ -70,6 +71,8 @@ class QueryAnalysis:
         # Some functions tell how Arrow keeps a value, and are to tell of the table's own types.
         self.plain = ASKS_FOR_TYPES in query.lower()
         self.hash_joins = not _filters_a_right_join(self.text)
+        self.nested_loops = has_nested_loops(self.text)
+        self.may_spill = not self.nested_loops
         # Set by whoever runs it: the memory that it may take.
         self.memory_bytes_max: int | None = None
 

@@ -66,6 +66,7 @@ class Contexts:
         one_thread: bool = False,
         hash_joins: bool = True,
         memory_bytes_max: int | None = None,
+        may_spill: bool = True,
     ) -> SessionContext:
         """One query's: its memory is counted for it alone."""
         key = catalog, schema, care, one_thread, hash_joins
@@ -76,9 +77,10 @@ class Contexts:
                 config = config.set("datafusion.optimizer.prefer_hash_join", "false")
                 threads = max(self._threads or 2, 2)  # with one, the engine takes no other join
             self._configs[key] = config.with_target_partitions(threads) if threads else config
-        memory = RuntimeEnvBuilder().with_disk_manager_os()
+        runtime = RuntimeEnvBuilder()
+        runtime = runtime.with_disk_manager_os() if may_spill else runtime.with_disk_manager_disabled()
         ctx = SessionContext(
-            self._configs[key], memory.with_fair_spill_pool(memory_bytes_max or self._memory_bytes_max)
+            self._configs[key], runtime.with_fair_spill_pool(memory_bytes_max or self._memory_bytes_max)
         )
         time_functions.register(ctx)
         return ctx

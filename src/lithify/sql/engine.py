@@ -41,6 +41,7 @@ from lithify.sql.key_queries import KeyQueries
 from lithify.sql.key_rows import KeyRows
 from lithify.sql.limits import Limits
 from lithify.sql.limits import Source as AnswerSource
+from lithify.sql.nested_loops import check_nested_loops, is_of_nested_loop
 from lithify.sql.pushdown import NOT_READ, ScanRequest
 from lithify.sql.query_run import QueryRun, collect, cut
 from lithify.sql.scan_files import memory_table, must_doubt, relation
@@ -330,7 +331,10 @@ class ServingEngine:
             return self._collected(analysis, course)
         except Exception as error:
             if is_exhausted(error):
-                raise
+                if analysis.may_spill or is_of_nested_loop(error):
+                    raise
+                analysis.may_spill = True
+                return self._collected(analysis, course)
             if analysis.simplify():
                 # What the engine cannot do with dictionaries or views it can do with strings.
                 return self._collected(analysis, course)
@@ -348,7 +352,9 @@ class ServingEngine:
             if frame is None:
                 frame = self._frame(analysis, session, narrow=False)
             assert frame is not None
-            return _as_planned(collect(frame, course), analysis.shape)
+            in_doubt = analysis.nested_loops and analysis.may_spill
+            rows = collect(frame, course, check_nested_loops if in_doubt else None)
+            return _as_planned(rows, analysis.shape)
 
     def _frame(self, analysis: QueryAnalysis, session: Session, *, narrow: bool) -> DataFrame | None:
         """The query over the rows that it needs. Narrow: where they are in memory, also of only the columns that it
@@ -384,6 +390,7 @@ class ServingEngine:
             one_thread=small,
             hash_joins=analysis.hash_joins,
             memory_bytes_max=analysis.memory_bytes_max,
+            may_spill=analysis.may_spill,
         )
         catalog = outer.catalog(CATALOG)
         namespaces = {namespace: Schema.memory_schema(outer) for namespace, _ in tables}

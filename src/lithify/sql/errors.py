@@ -15,7 +15,7 @@ from lithify.files.addresses import is_remote
 from lithify.files.local_files import forget
 from lithify.files.open_parquet import corrupt, open_file
 from lithify.files.read_proof import Damaged, check_whole
-from lithify.sql.empty_catalog import EmptyCatalog
+from lithify.sql.empty_catalog import NAMESPACE, EmptyCatalog
 from lithify.sql.far_times import converted
 
 
@@ -35,13 +35,21 @@ def translated_errors(catalog: EmptyCatalog | None = None, sources: Sequence[Sou
         raise _translated(error, files, catalog.plan_text if catalog is not None else "") from error
 
 
-_EXHAUSTED = ("Resources exhausted", "Not enough memory")
+# The last one: a nested loop that was to go on from disk, and read nothing a second time.
+_EXHAUSTED = ("Resources exhausted", "Not enough memory", "no data to spill")
 _MISSING = re.compile(r"table '([^']*)' not found")
 
 
 def is_exhausted(error: BaseException) -> bool:
     """Whether the engine has met the limit of its memory."""
     return any(sign in str(error) for sign in _EXHAUSTED)
+
+
+def out_of_memory() -> LimitExceeded:
+    return LimitExceeded(
+        "the query needs more memory than it is given (query_memory_bytes_max): ask for less, or raise the limit",
+        limit="memory",
+    )
 
 
 def _translated(error: BaseException, files: Sequence[Source], plan_text: str) -> LithifyError:
@@ -65,10 +73,7 @@ def _translated(error: BaseException, files: Sequence[Source], plan_text: str) -
     if any(sign in first for sign in reading) and (damage := _damage(files, first)) is not None:
         return damage
     if is_exhausted(error):
-        return LimitExceeded(
-            "the query needs more memory than it is given (query_memory_bytes_max): ask for less, or raise the limit",
-            limit="memory",
-        )
+        return out_of_memory()
     planning = (
         "SQL error",
         "Error during planning",
@@ -111,6 +116,10 @@ _MORE = re.compile(r"error: |Valid fields are |Did you mean ")
 SAID_MAX = 600
 
 
+# A condition of `delete_where` or `to_arrow` stands in a query of our own, over a table of this name.
+_OF_A_CONDITION = f"{NAMESPACE}.t."
+
+
 def _said(text: str) -> str:
     """The sentences that say what is wrong: of each cause the first line, and what is added below it."""
     causes = [cause.splitlines() for cause in text.split("\ncaused by\n") if cause.strip()]
@@ -118,7 +127,7 @@ def _said(text: str) -> str:
     for first, *below in (lines for lines in causes if not _RULE.match(lines[0])):
         more = [line.strip().removeprefix("error: ") for line in below if _MORE.match(line.strip())]
         sentences.append(" ".join([first.removesuffix("Syntax(").strip(), *more]))
-    said = ": ".join(sentences)
+    said = ": ".join(sentences).replace(_OF_A_CONDITION, "")
     return said if len(said) <= SAID_MAX else f"{said[: SAID_MAX - 3]}..."
 
 

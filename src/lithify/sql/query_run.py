@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pyarrow as pa
 from datafusion import DataFrame
@@ -46,14 +47,17 @@ class QueryRun:
             raise out_of_time(self.limits.timeout_s)
 
 
-def collect(frame: DataFrame, course: QueryRun) -> pa.Table:
+def collect(frame: DataFrame, course: QueryRun, check: Callable[[DataFrame], None] | None = None) -> pa.Table:
     """All rows, or as many as the limit allows, with string views as plain strings: the spelling that every Arrow
-    consumer reads. Without empty batches too: PySpark takes one in the middle for the end.
+    consumer reads. Without empty batches too: PySpark takes one in the middle for the end. `check`: looks at what has
+    run, and raises if its rows must not be believed.
     """
     rows_max = course.limits.rows_max
     if rows_max is not None:
         frame = frame.limit(rows_max + 1)
     table = frame.to_arrow_table()
+    if check is not None:
+        check(frame)
     filled = pa.Table.from_batches([batch for batch in table.to_batches() if batch.num_rows], table.schema)
     return cut(filled.cast(plain_schema(table.schema)), course)
 

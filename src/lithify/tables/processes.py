@@ -58,8 +58,8 @@ class OpenProcess:
             try:
                 if not runtime.store.is_folder(path.parent):
                     runtime.store.make_folder(path.parent)
+                self._path = path  # a line that does not fit the disk leaves an empty file
                 runtime.store.append(path, _line(asdict(owner)))
-                self._path = path
                 _sweep(runtime)
             except LithifyError as error:
                 logger.debug("this process is not known to erasures: %s", error)

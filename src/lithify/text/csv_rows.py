@@ -80,7 +80,22 @@ def _names(buffer: bytes, records: Records, label: str) -> tuple[str, ...]:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise InvalidRequest(f"{label} has the column {twice!r} twice: rename one")
+    # A table cannot have such a column; one with | in its name it can.
+    if (other := _other_separator(names)) is not None and other != "|":
+        raise InvalidRequest(_no_commas(label, other))
     return names
+
+
+def _other_separator(names: Sequence[str]) -> str | None:
+    """What stands between the fields of a file that has no commas."""
+    return next((mark for mark in ";\t|" if mark in names[0]), None) if len(names) == 1 else None
+
+
+def _no_commas(label: str, separator: str) -> str:
+    return (
+        f"{label}: its first line is one column, with {separator!r} in it: fields of CSV are separated by commas; "
+        f"write the file with commas in place of {separator!r}"
+    )
 
 
 def check_header(names: Sequence[str], target: Target, label: str) -> None:
@@ -93,6 +108,8 @@ def check_header(names: Sequence[str], target: Target, label: str) -> None:
                     f"{label}: column {name!r} is {type_name(kind)}, which CSV cannot hold: use JSON lines or Parquet"
                 )
         elif not target.others:
+            if (other := _other_separator(names)) is not None:
+                raise InvalidRequest(_no_commas(label, other))
             raise InvalidRequest(
                 f"{label} has a column {name!r} that the table does not have: it has {', '.join(target.columns.names)}"
             )

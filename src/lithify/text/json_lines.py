@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lithify.core import strict_json
 from lithify.core.json_rows import RowMisfit, exact, rows_as_columns
@@ -34,6 +35,7 @@ from lithify.text.text_rows import (
 )
 
 ARRAY_BYTES_MAX = 2**30
+NO_INT64 = "numbers that do not fit int64"
 
 
 @dataclass(frozen=True)
@@ -156,19 +158,44 @@ def _key(keys: Sequence[bytes | None] | None, number: int) -> Any:
 
 def json_types(blocks: Iterator[bytes], label: str) -> pa.Schema:
     """The columns that the rows have, by their values."""
-    return json_columns(_types(parsed.rows, label) for parsed in _parsed(blocks, label, 1))
+    return json_columns(_types(parsed, label) for parsed in _parsed(blocks, label, 1))
 
 
-def _types(rows: Sequence[Any], label: str) -> pa.Schema:
-    objects = [row for row in rows if isinstance(row, dict)]
-    names = dict.fromkeys(name for row in objects for name in row)
+def _types(parsed: _Parsed, label: str) -> pa.Schema:
+    names = dict.fromkeys(name for row in parsed.rows if isinstance(row, dict) for name in row)
+    return pa.schema([(name, _type(parsed, name, label)) for name in names])
+
+
+def _type(parsed: _Parsed, name: str, label: str) -> pa.DataType:
+    def values(rows: Sequence[Any]) -> list[Any]:
+        return [row.get(name) for row in rows if isinstance(row, dict)]
+
     try:
-        return pa.schema([(name, pa.array([row.get(name) for row in objects]).type) for name in names])
+        found = pa.array(values(parsed.rows))
+        if _has_large_float(found) and _has_large_integer(values(parsed.again())):
+            raise OverflowError(NO_INT64)  # it was read as a float, and has lost digits
+        return found.type
     except (pa.ArrowException, OverflowError, UnicodeError) as error:
+        types = f"values of several types ({str(error).splitlines()[0]})"
         raise InvalidRequest(
-            f"{label}: a column holds values of several types ({str(error).splitlines()[0]}): create the table with "
-            "the columns that you want"
+            f"{label}: column {name!r} holds {NO_INT64 if isinstance(error, OverflowError) else types}: create the "
+            "table with the columns that you want, or name them (--column)"
         ) from error
+
+
+def _has_large_float(values: pa.Array) -> bool:
+    if pa.types.is_floating(values.type):
+        return bool(pc.any(pc.greater_equal(pc.abs(values), 2.0**63)).as_py())
+    if pa.types.is_struct(values.type) or pa.types.is_list(values.type):
+        inner = values.flatten()
+        return any(map(_has_large_float, inner if isinstance(inner, list) else [inner]))
+    return False
+
+
+def _has_large_integer(value: Any) -> bool:
+    if isinstance(value, list | dict):
+        return any(map(_has_large_integer, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, int) and not -(2**63) <= value < 2**63
 
 
 def _parsed(blocks: Iterator[bytes], label: str, line: int) -> Iterator[_Parsed]:

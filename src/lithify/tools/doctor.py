@@ -262,7 +262,7 @@ def check_lake(settings: Settings, path: PurePath, opened: Lake | None = None, e
             Check(
                 "lake",
                 Status.ok,
-                f"{lake.path}: {len(names)} tables",
+                f"{lake.path}: {plural(len(names), 'table')}",
                 values={"path": str(lake.path), "tables": len(names)},
             )
         )

@@ -118,7 +118,7 @@ def ingest(
             check_parquet_files(files, schema, complete)
     operation = mode or ("upsert" if schema.keyed else "append")
     size = sum(map(size_bytes, files))  # after the commit nothing may fail
-    write = Write(operation, {"detail": f"ingest of {len(files)} files"}, conditions_of(batch_id), complete)
+    write = Write(operation, {"detail": f"ingest of {plural(len(files), 'file')}"}, conditions_of(batch_id), complete)
     # What merge rules make of rows is decided by Spark, which compares all rows of a key.
     here = reads_here(files, runtime.settings) and not schema.rules
     source = _Source(handles, files, kind, on_bad_record, encoding, write, progress)

@@ -41,12 +41,12 @@ function ChangeOption({ name, option, onDone, onClose }) {
 
 // -- columns
 
-const CHANGES = { add: "Add a column", rename: "Rename a column", widen: "Give a column a wider type", drop: "Drop a column" };
+const CHANGES = { add: "Add a column", rename: "Rename a column", widen: "Widen the type of a column", drop: "Drop a column" };
 
 /** Buttons for what a token may change: the change is tried first, and asked for once it is known what it does. */
 export function ColumnWork({ table, name, onDone }) {
   const [change, setChange] = useState(null);
-  return html`<div class="row body">${Object.entries(CHANGES).map(([kind, said]) => html`<button onClick=${() => setChange(kind)}>${said.split(" ")[0]} …</button>`)}</div>
+  return html`<div class="row">${Object.entries(CHANGES).map(([kind, said]) => html`<button onClick=${() => setChange(kind)}>${said.split(" ")[0]} …</button>`)}</div>
     ${change && html`<${ChangeColumn} key=${change} change=${change} table=${table} name=${name} onDone=${onDone} onClose=${() => setChange(null)} />`}`;
 }
 

@@ -36,7 +36,7 @@ export function Lake({ lake, can }) {
       <${Card} title="Tables" flush sub=${part(data, starts, asked)}
         aside=${html`<label><span class="hidden">Find a table</span><input type="search" placeholder="Find a table" value=${find} onInput=${(event) => setFind(event.target.value)} /></label>`}>
         <${Rows} caption="Tables of the lake" columns=${COLUMNS} rows=${data.tables} keyOf=${(row) => row.table} empty=${nothing(asked, now, can)} />
-        ${(starts.length > 0 || data.more) && html`<div class="row end body">
+        ${(starts.length > 0 || data.more) && html`<div class="row end">
           <button disabled=${!starts.length} onClick=${() => setStarts(starts.slice(0, -1))}>Before</button>
           <button disabled=${!data.more} onClick=${() => setStarts([...starts, data.tables.at(-1).table])}>Further</button></div>`}
       <//>`}<//>
