@@ -76,7 +76,7 @@ def test_revoke(cli: Run, tokens: Tokens) -> None:
     ("arguments", "words"),
     [
         (("create", "a"), "--scope"),
-        (("create", "a", "--scope", "all"), "read, write, maintain, admin"),
+        (("create", "a", "--scope", "all"), "read, write, maintain, erase, admin"),
         (("create", "a b", "--scope", "read"), "no name of a token"),
         (("create", "a", "--scope", "read", "--table", "orders"), "no table name"),
         (("create", "a", "--scope", "read", "--expires", "soon"), "30d"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import itertools
 import json
 import time
 from collections.abc import Mapping
@@ -15,8 +17,7 @@ from lithify.core.json_out import jsonable
 from lithify.core.results import Verified
 from lithify.errors import Conflict, InvalidRequest
 
-LOOK_S = 0.5
-ENDED = ("done", "cancelled")
+LOOK_S, ASK_EVERY = 0.5, 10
 
 
 def keys_listed(keys: Any) -> list[Any]:
@@ -93,11 +94,17 @@ class RemoteErasure:
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
         if self.state in ("blocked", "leftover"):
             self.reopen()
-        while self.state == "open":
+        for look in itertools.count(1):
+            if self.state != "open":
+                return self
             if until_s is not None and time.monotonic() > until_s:
-                raise Conflict(f"erasure {self.id} is still under way at the service: wait for longer")
+                break
             time.sleep(LOOK_S)
-        return self
+            if look % ASK_EVERY == 0:
+                # The cycle that ran when it was asked for may have passed it by; by now it may be done.
+                with contextlib.suppress(Conflict):
+                    self.reopen()
+        raise Conflict(f"erasure {self.id} is still under way at the service: wait for longer")
 
     resume = wait
 

@@ -125,6 +125,8 @@ class Erasure:
 
     def reopen(self) -> Erasure:
         """Have the next cycle of maintenance go on with it, also where the last scan has found something."""
+        if self.state == OPEN:
+            return self
         with leases.waited_for(self._lake.runtime, LEASE, LEASE_S, LEASE_S, "erasures"):
             record = self._records.read(self.id)
             if not record.is_open:
