@@ -118,14 +118,19 @@ def follow(broker: Broker, topic: str, kafka_jars: KafkaJars, tmp_path: Path) ->
     def start(**wishes: Any) -> subprocess.Popen[bytes]:
         arguments = (str(tmp_path / "lake"), str(tmp_path / "checkpoint"), (broker.address, topic), kafka_jars.spark)
         code = f"from support.kafka import follow; follow(*{arguments!r}, **{wishes!r})"
-        command = [sys.executable, "-c", code]
-        started.append(subprocess.Popen(command, env={**os.environ, "PYTHONPATH": paths}, start_new_session=True))
-        return started[-1]
+        child = subprocess.Popen(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONPATH": paths},
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
+        started.append(child)
+        return child
 
     yield start
     for child in started:
         child.kill()
-        child.wait()
+        child.communicate()
         session_is_gone(child.pid)
 
 

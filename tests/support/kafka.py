@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import textwrap
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -165,6 +167,7 @@ def follow(
     from lithify import Lake, Settings
     from lithify.spark.session import SparkOptions, local_session
 
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     conf = {"spark.jars": ",".join(jars)}
     options = SparkOptions(master="local[2]", driver_memory="1g", shuffle_partitions=1, extra_conf=conf)
     store = FaultyStore(at, kill_process, nth) if at else None
@@ -173,3 +176,10 @@ def follow(
     names: dict[str, Any] = {"spark": spark, "customers": lake.table("crm.customers")}
     exec(recipe(*broker, Path(checkpoint), messages_max), names)
     names["query"].awaitTermination()
+
+
+def _end_with_parent() -> None:
+    """Then nobody writes to our input any more."""
+    while os.read(0, 1):
+        pass
+    kill_process()
