@@ -19,8 +19,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from lithify import Conflict, Lake, NotFound, Table
 from lithify.files.local import LocalStorage
-from support.delta_scan import NoExtension, delta_scan, installed
+from support.delta_scan import delta_scan, installed
 from support.erasures import COLUMNS, NEW, OLD, SETTINGS, base_versions, others, places_of, told, wanda
+from support.fetched import NotHere
 from support.waiting import eventually
 
 NEEDLES = (NEW, OLD, "Wanda")
@@ -66,7 +67,7 @@ def by_duckdb(table: Path, aside: Path) -> dict[int, list[int]]:
     """The ids of each version as its extension reads them: it is given the log up to there."""
     try:
         installed()
-    except NoExtension as error:
+    except NotHere as error:
         pytest.skip(str(error))
     found = {}
     for version in range(DeltaTable(str(table)).version() + 1):
