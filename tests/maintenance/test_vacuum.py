@@ -22,12 +22,13 @@ from hypothesis import strategies as st
 
 from lithify import InvalidRequest, Lake, NotFound, Settings, Unavailable
 from lithify.core.results import VacuumReport
+from lithify.files.os_errors import translated
 from lithify.maintenance.merge_changes import ChangeMerger
 from lithify.maintenance.plans import MinorPlan
 from support import children, vacuums
 from support.clocks import HOUR_MS, Clock, Stopped, lake_with, next_ms
 from support.effort import examples, thinned
-from support.faults import FaultyStore, Gate, no_permission
+from support.faults import FaultyStore, Gate, disk_full, no_permission
 from support.folders import copied, memory_folder
 from support.moments import Moment, moments
 from support.program import TABLES, Driver, programs
@@ -63,6 +64,54 @@ def lake(filled: Path, folder: Path, clock: Clock) -> Iterator[Lake]:
     """A copy of what `vacuums.fill` makes."""
     with lake_with(clock, copied(filled, folder / "lake")) as lake:
         yield lake
+
+
+# -- a full disk
+
+
+def test_a_full_disk_is_freed_of_what_the_log_no_longer_names(lake: Lake, clock: Clock) -> None:
+    """Its own commit needs room: what a commit has removed goes before it, what nobody has named waits for it."""
+    clock.jump(1000)
+    folder = lake.path / "a" / "t"
+    stray = folder / "changes" / f"write-{'0' * 32}.parquet"
+    shutil.copy(next(folder.rglob("*.parquet")), stray)
+    make_old(stray, 2000)
+    foreseen = lake.table("a.t").vacuum(1)
+    assert foreseen.files > foreseen.orphans == 1
+    before, read = data_files(lake), ids(lake)
+
+    def full_while_nothing_went() -> None:
+        assert stray.exists(), "it goes only after the commit"
+        if data_files(lake) == before:
+            with translated(folder):
+                disk_full()
+
+    with lake_with(clock, lake.path, store=FaultyStore("log.swap", full_while_nothing_went, times=None)) as broken:
+        done = broken.table("a.t").vacuum(1, dry_run=False)
+
+    assert (done.files, done.bytes_freed, done.orphans) == (foreseen.files, foreseen.bytes_freed, 1)
+    assert not stray.exists()
+    assert ids(lake) == read
+    assert lake.table("a.t").vacuum(1).files == 0
+
+
+def test_one_with_nothing_that_may_go_says_that_it_is_full(lake: Lake, clock: Clock) -> None:
+    clock.jump(1000)
+    lake.table("a.t").vacuum(1, dry_run=False)
+    stray = lake.path / "a" / "t" / "changes" / f"write-{'0' * 32}.parquet"
+    shutil.copy(next((lake.path / "a" / "t").rglob("*.parquet")), stray)
+    make_old(stray, 2000)
+
+    def full() -> None:
+        with translated(stray):
+            disk_full()
+
+    with (
+        lake_with(clock, lake.path, store=FaultyStore("log.swap", full, times=None)) as broken,
+        pytest.raises(Unavailable, match="no space left"),
+    ):
+        broken.table("a.t").vacuum(1, dry_run=False)
+    assert stray.exists()
 
 
 # -- what goes and what stays

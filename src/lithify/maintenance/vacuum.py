@@ -35,7 +35,7 @@ from lithify.core.snapshot import Snapshot
 from lithify.delta.actions import LogChange
 from lithify.delta.changes import EPOCH_TXN
 from lithify.delta.log import DeltaLog
-from lithify.errors import InvalidRequest, NotFound
+from lithify.errors import InvalidRequest, NotFound, Unavailable
 from lithify.files.at_once import at_once
 from lithify.files.listing import Listing
 from lithify.files.staging import sweep
@@ -299,7 +299,7 @@ class Vacuum:
         store.step("vacuum.listed")
         old = [(scan, folder) for scan in self._scans for folder in self._empty_folders(scan, cutoff_ms)]
         if self._purges or any(scan.going() for scan in self._scans):
-            self._commit_epoch(cutoff_ms)
+            self._begin_epoch(tally, cutoff_ms)
             store.step("vacuum.epoch")
             for scan in self._scans:
                 scan.keep_candidates()
@@ -364,6 +364,34 @@ class Vacuum:
         """As it is now, if it is still the one that was judged."""
         seen = self._runtime.store.look_at(scan.log.path, file.path)
         return seen if seen is not None and seen.inode == file.inode else None
+
+    def _begin_epoch(self, tally: _Tally, cutoff_ms: int) -> None:
+        """Whoever vacuums a full disk wants the room, and the epoch is a commit that needs some. It is for files that a
+        writer may be about to name; those that a commit has taken out of the log nobody names again, so they may go
+        before it.
+        """
+        try:
+            self._commit_epoch(cutoff_ms)
+        except Unavailable as error:
+            if not error.details.get("disk_full") or not self._runtime.store.locks:
+                raise
+            self._judge(cutoff_ms, dry_run=False)
+            before = tally.files
+            self._delete(tally, self._taken_out())
+            if tally.files == before:
+                raise
+            for scan in self._scans:
+                scan.listing.files = [file for file in scan.listing.files if file.path not in scan.gone]
+            self._commit_epoch(cutoff_ms)
+
+    def _taken_out(self) -> frozenset[str]:
+        """Of what is going, what a commit that is still known has removed."""
+        return frozenset(
+            f"{scan.label}/{file.path}"
+            for scan in self._scans
+            for file in scan.going()
+            if file.path in scan.facts.removed_ms
+        )
 
     def _commit_epoch(self, cutoff_ms: int) -> None:
         changes = self._handles.changes
