@@ -1,4 +1,4 @@
-"""Tests that were skipped for want of a server, or of the connector that Spark reads buckets with."""
+"""Tests that were skipped for want of a server, of a broker, or of the connector that Spark reads buckets with."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ class Report(Protocol):
 def left_out(skipped: Iterable[Report]) -> list[str]:
     """A line for each reason, with how many."""
     reasons = Counter(
-        str(report.longrepr[2]).removeprefix("Skipped: ") for report in skipped if "bucket" in report.keywords
+        str(report.longrepr[2]).removeprefix("Skipped: ")
+        for report in skipped
+        if {"bucket", "broker"} & {*report.keywords}
     )
     return [f"{reason} ({count})" for reason, count in reasons.most_common()]
