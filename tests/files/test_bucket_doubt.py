@@ -18,6 +18,7 @@ from lithify.files.addresses import path_of
 from lithify.files.bucket import client as bucket_client
 from lithify.files.bucket import storage as bucket_module
 from lithify.files.bucket.client import client_of
+from lithify.files.bucket.marks import MARKS_MAX
 from lithify.files.bucket.storage import BucketStorage
 from lithify.files.os_errors import Exists, InDoubt
 from support.fault_proxy import Fault, FaultProxy
@@ -240,7 +241,7 @@ class TestSwap:
         storage.swap(root / "one", lambda before: b"", WAIT_S, "it")
 
         def many() -> None:
-            for _ in range(40):
+            for _ in range(MARKS_MAX + 1):
                 others.swap(root / "one", _with(b"x"), WAIT_S, "it")
 
         proxy.fail("drop after", "PUT", meanwhile=many)
@@ -248,7 +249,7 @@ class TestSwap:
         with pytest.raises(InDoubt, match="changed so often"):
             storage.swap(root / "one", _with(b"y"), WAIT_S, "it")
 
-        assert storage.read(root / "one") == b"y" + b"x" * 40
+        assert storage.read(root / "one") == b"y" + b"x" * (MARKS_MAX + 1)
 
     def test_others_who_never_stop_are_told_of(
         self, storage: BucketStorage, others: BucketStorage, root: PurePath

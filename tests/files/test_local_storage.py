@@ -149,6 +149,7 @@ ACCESSES: dict[str, Callable[[Storage, Path], object]] = {
     "sync_file": lambda storage, path: storage.sync_file(path),
     "sync_folder": lambda storage, path: storage.sync_folder(path.parent),
     "is_doubted": lambda storage, path: storage.is_doubted(path),
+    "replace": lambda storage, path: storage.replace(path, b""),
     "write_anew": lambda storage, path: storage.write_anew(path, b""),
     "lock": lambda storage, path: storage.lock(path, 0, "it").__enter__(),
     "link": lambda storage, path: storage.link(path, path.with_name("two")),
