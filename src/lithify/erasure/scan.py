@@ -239,7 +239,7 @@ class _Staying:
             if name in batch.schema.names:
                 self.equal |= {wanted[text] for text in _equal_texts(batch.column(name), wanted)}
         for values in _text_arrays(batch):
-            for spelling in self._finder.found(_buffer(values)):
+            for spelling in self._finder.found(_apart(values)):
                 self.inside |= self._free.get(spelling, set())
                 self.words |= self._bounded.get(spelling, set())
 
@@ -282,6 +282,11 @@ def _buffer(values: pa.Array) -> bytes:
     whole = pa.concat_arrays([values])  # a slice would bring the buffer of all
     data = whole.buffers()[2]
     return b"" if data is None else bytes(data)
+
+
+def _apart(values: pa.Array) -> bytes:
+    """Each value once, with a byte between them that is part of no word: what two make together is in neither."""
+    return b"\0".join(_bytes(value) for value in pc.unique(values).to_pylist() if value is not None)
 
 
 def _bytes(value: str | bytes) -> bytes:
