@@ -12,7 +12,9 @@ LOGS = ("_delta_log", "_log_archive")
 
 def unsettled(path: Path) -> list[str]:
     """What a job left behind: manifests, scratch files, folders that no commit ever named."""
-    left = [str(p) for p in (path / "_lithify" / "jobs").glob("*")]
+    # A manifest that was cut off within its first write waits until it is older than that can take.
+    torn = (p for p in (path / "_lithify" / "jobs").glob(".*") if not p.read_bytes())
+    left = [str(p) for p in {*(path / "_lithify" / "jobs").glob("*")} - {*torn}]
     for log in (*path.glob("*/*/base"), *path.glob("*/*/changes")):
         named = set()
         for commit in (*(log / "_delta_log").glob("*.json"), *(log / "_log_archive").glob("*.json")):

@@ -19,7 +19,7 @@ from pathlib import PurePath
 
 from lithify.core.names import parse_table_name
 from lithify.delta.changes import ChangesLog
-from lithify.errors import LithifyError, NotFound
+from lithify.errors import Corruption, LithifyError, NotFound
 from lithify.jobs.finish_column_change import finish_column_change
 from lithify.jobs.jobs import (
     delete_folder,
@@ -35,6 +35,7 @@ from lithify.tables.handles import Handles, table_folder
 from lithify.tables.runtime import Runtime
 
 logger = logging.getLogger(__name__)
+TORN_MS = 60_000
 
 
 def recover(runtime: Runtime, table: str | None = None, lease: int | None = None) -> list[str]:
@@ -95,7 +96,13 @@ def settle(runtime: Runtime, job: Job) -> str:
 
 
 def _remove_unborn(runtime: Runtime, path: PurePath) -> None:
-    """A manifest that was never renamed into place: its job died before it began, and wrote nothing."""
-    with contextlib.suppress(ValueError, TypeError, KeyError, LithifyError):
-        if not parsed_manifest(runtime, path).owner.may_be_alive():
+    """A manifest that was never renamed into place: its job died before it began, and wrote nothing. Of one that died
+    within that write nothing can be read: it goes when it has lain there for longer than a write takes.
+    """
+    with contextlib.suppress(LithifyError):
+        try:
+            goes = not parsed_manifest(runtime, path).owner.may_be_alive()
+        except (ValueError, TypeError, KeyError, Corruption):
+            goes = runtime.now_ms() - runtime.store.modified_ms(path) > TORN_MS
+        if goes:
             runtime.store.delete(path)
