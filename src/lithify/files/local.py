@@ -127,6 +127,7 @@ class LocalStorage(Storage):
             fd = self._open(temporary, os.O_WRONLY)
             try:
                 os.utime(fd, ns=(before.st_atime_ns, before.st_mtime_ns))
+                os.fsync(fd)  # of the time: logs are trimmed, and versions dated, by it
             finally:
                 os.close(fd)
         self._give_name(temporary, path, _rename)
